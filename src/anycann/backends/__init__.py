@@ -1,0 +1,1 @@
+"""What the kernels of one language share; knows no operator."""

@@ -1,0 +1,93 @@
+"""Compiling CPU kernels: Numba without the GIL, and a disk cache that cannot run stale code.
+
+Numba's own disk cache looks only at the file of the cached function. Ours keeps compiled kernels in a folder whose name
+hashes every source file that kernels are made of, and the versions and CPU they were compiled for.
+"""
+
+import functools
+import hashlib
+import pickle
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite
+import numba
+from numba.core import config
+from numba.core.compiler import CompileResult
+
+from anycann import caches
+
+__all__ = ["Kernel", "cache_folder", "device", "kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CODEGEN_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
+
+
+@functools.cache
+def _sources_digest() -> str:
+    """Hash of every Python file below `backends` and `ops`: whatever a kernel inlines is among them."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for folder in ("backends", "ops"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def cache_folder(machine: tuple[str, ...]) -> Path:
+    """The folder of kernels compiled for this machine (triple, CPU, features) from these sources with these tools."""
+    tools = (platform.python_version(), numba.__version__, llvmlite.__version__)
+    settings = tuple(str(getattr(config, name, None)) for name in _CODEGEN_SETTINGS)
+    key = "\0".join((_sources_digest(), *tools, *machine, *settings))
+    return caches.root() / "cpu" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+class _DiskCache:
+    """What a Numba dispatcher asks of its cache."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = f"{function.__module__}.{function.__qualname__}"
+
+    def path(self, signature: object, codegen: Any) -> Path:
+        key = hashlib.sha256(f"{self.name}{signature}".encode()).hexdigest()[:16]
+        return cache_folder(tuple(str(part) for part in codegen.magic_tuple())) / f"{self.name}-{key}.kernel"
+
+    def load_overload(self, signature: object, target: Any) -> Any:
+        target.refresh()
+        data = caches.load(self.path(signature, target.codegen()))
+        return None if data is None else CompileResult._rebuild(target, *pickle.loads(data))
+
+    def save_overload(self, signature: object, result: Any) -> None:
+        if result.library.has_dynamic_globals:
+            raise RuntimeError(f"kernel {self.name} holds an address of this process and cannot be cached; pass it as an argument")
+        caches.save(self.path(signature, result.codegen), pickle.dumps(result._reduce(), protocol=pickle.HIGHEST_PROTOCOL))
+
+
+class Kernel:
+    """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        if config.DISABLE_JIT:
+            raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
+        self.function = function
+        self.dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+        self.dispatcher._cache = _DiskCache(function)
+        self.for_types = functools.cache(self._compile)
+
+    def _compile(self, *types: object) -> Callable[..., None]:
+        entry: Callable[..., None] = self.dispatcher.compile(numba.void(*types))
+        return entry
+
+
+def kernel(function: Callable[..., None]) -> Kernel:
+    """Mark the outermost function of a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags; no result."""
+    return Kernel(function)
+
+
+def device(function: F) -> F:
+    """Mark a function that kernels call: compiled into them, always inlined by LLVM."""
+    compiled: F = numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return compiled

@@ -1,0 +1,54 @@
+"""Where anycann keeps files it can make again: one root, `ANYCANN_CACHE_DIR` or the user's cache folder.
+
+Files are written whole to a temporary name and renamed, so that concurrent processes never see half of one.
+A root that cannot be written is no error: the files are then made again in each process.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["load", "root", "save"]
+
+_DIGEST = hashlib.sha256
+
+
+def root() -> Path:
+    """The folder of every cache of this user."""
+    chosen = os.environ.get("ANYCANN_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/anycann").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "anycann"
+
+
+def load(path: Path) -> bytes | None:
+    """The bytes that `save` put there; None if the file is missing, unreadable or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    size = _DIGEST().digest_size
+    return content[size:] if _DIGEST(content[size:]).digest() == content[:size] else None
+
+
+def save(path: Path, data: bytes) -> bool:
+    """Write data with its checksum, whole or not at all; False where the folder cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_DIGEST(data).digest() + data)
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        return False
+    return True
