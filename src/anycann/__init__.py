@@ -1,1 +1,15 @@
-"""anycann."""
+"""anycann runs Ascend CANN's aclnn operators on the machine at hand.
+
+The operators are functions on NumPy arrays, torch tensors and whatever speaks DLPack; `anycann.aclnn` is the two-phase
+interface. Importing this package is light: kernels are compiled, and Numba imported, at the first call of an operator.
+"""
+
+from anycann import ops
+from anycann.backends.threads import get_num_threads, set_num_threads
+from anycann.errors import AclnnError
+from anycann.ops import *  # noqa: F403  (the operators' functions)
+from anycann.products import set_product
+
+__version__ = "0.1.0"
+__all__ = ["AclnnError", "get_num_threads", "set_num_threads", "set_product"]
+__all__ += ops.__all__

@@ -1,0 +1,295 @@
+"""The two-phase interface in Python: aclnnXxxGetWorkspaceSize checks and plans, aclnnXxx runs.
+
+For every operator with a two-phase interface this module has both functions, parameters in the order of the C
+prototype. Tensors are arrays or descriptors of `create_tensor`, None is a null pointer, a list is an aclIntArray.
+
+>>> import numpy as np
+>>> from anycann import aclnn
+>>> x, grad, result = np.zeros(4, np.float32), np.ones(4, np.float32), np.empty(4, np.float32)
+>>> size, executor = aclnn.aclnnGeluBackwardV2GetWorkspaceSize(grad, x, "tanh", result)
+>>> stream = aclnn.Stream()
+>>> aclnn.aclnnGeluBackwardV2(aclnn.empty_workspace(size), size, executor, stream)
+>>> stream.synchronize()
+>>> result.tolist()
+[0.5, 0.5, 0.5, 0.5]
+"""
+
+import inspect
+import math
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anycann import dtypes, ops, products
+from anycann.bind import bind
+from anycann.describe import docstring
+from anycann.errors import AclnnError
+from anycann.runtime import Operator, Plan, aligned_bytes
+from anycann.spec import Attr, OpSpec
+from anycann.streams import Event, Stream
+from anycann.tensor import Tensor, contiguous_strides, from_array
+
+__all__ = ["Event", "Executor", "Stream", "create_tensor", "empty_workspace"]
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # the operators' functions, made below
+
+
+def _counts(values: Sequence[int], name: str, api: str, low: int | None) -> tuple[int, ...]:
+    try:
+        numbers = tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise TypeError(f"{name} of {api} must be a sequence of ints; got {values!r}") from None
+    if low is not None and any(number < low for number in numbers):
+        raise AclnnError(161002, api, f"{name} must not be negative; got {numbers}. Change it.")
+    return numbers
+
+
+def create_tensor(
+    view_dims: Sequence[int],
+    dtype: Any,
+    strides: Sequence[int] | None = None,
+    offset: int = 0,
+    format: str | int = "ND",
+    storage_dims: Sequence[int] | None = None,
+    data: Any = None,
+) -> Tensor:
+    """Describe a view of memory, as aclCreateTensor does; counts are elements.
+
+    dtype: a name ("float16", "ACL_BF16"), a NumPy dtype or an aclDataType value. strides: None means contiguous.
+    storage_dims: the shape of the memory behind the view; None means what `data` holds, or the view itself.
+    data: an array, whose memory is used as it lies (it must hold the storage), an address, or None for an address set later.
+    Raises AclnnError 161002 for a dtype, format or size that does not exist, 561103 for a storage larger than the array.
+    A view that reaches outside its storage is refused by the call that uses it.
+    """
+    api = "create_tensor"
+    shape = _counts(view_dims, "view_dims", api, 0)
+    kind = _dtype(dtype, api)
+    steps = contiguous_strides(shape) if strides is None else _counts(strides, "strides", api, None)
+    if len(steps) != len(shape):
+        raise AclnnError(
+            561103, api, f"strides must have one entry for each of the {len(shape)} view_dims; got {len(steps)}. Add or remove some."
+        )
+    number = dtypes.FORMATS.get(format) if isinstance(format, str) else format
+    if number is None or number not in dtypes.FORMATS.values():
+        raise AclnnError(161002, api, f"format must be one of {', '.join(dtypes.FORMATS)}; got {format!r}. Use 'ND'.")
+    storage = None if storage_dims is None else _counts(storage_dims, "storage_dims", api, 0)
+    if data is None or isinstance(data, (int, np.integer)):
+        return Tensor(int(data or 0), kind, shape, steps, operator.index(offset), shape if storage is None else storage, number)
+    array = from_array(data, "data", api)
+    low, high = array.bytes_touched()
+    room = (high - low) // kind.itemsize
+    storage = (room,) if storage is None else storage
+    if math.prod(storage) > room:
+        raise AclnnError(
+            561103, api, f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; it holds {room}."
+        )
+    return Tensor(low, kind, shape, steps, operator.index(offset), storage, number, array.writable, array.owner)
+
+
+def _dtype(value: Any, api: str) -> dtypes.DType:
+    found: dtypes.DType | None
+    if isinstance(value, str):
+        try:
+            return dtypes.by_name(value)
+        except KeyError:
+            found = None
+    elif isinstance(value, (int, np.integer)):
+        found = dtypes.by_acl(int(value))
+    else:
+        try:
+            found = dtypes.by_numpy(np.dtype(value))
+        except TypeError:
+            found = dtypes.DTYPES.get(str(value).removeprefix("torch."))
+    if found is None:
+        raise AclnnError(161002, api, f"dtype must be one of {', '.join(dtypes.DTYPES)}, or its aclDataType value; got {value!r}.")
+    return found
+
+
+def empty_workspace(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    """Uninitialised memory for phase 2; size 0 gives an empty array."""
+    if size < 0:
+        raise ValueError(f"the size of a workspace must not be negative; got {size}")
+    return aligned_bytes(size)
+
+
+class Executor:
+    """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
+
+    def __init__(self, name: str, plan: Plan, operands: tuple[Tensor, ...]) -> None:
+        self.name, self._plan, self._operands = name, plan, list(operands)
+        self._state, self._repeatable = "ready", False
+        self._lock = threading.Lock()
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes that phase 2 needs."""
+        return self._plan.workspace_size
+
+    def set_repeatable(self) -> None:
+        """Allow more than one phase 2; to be called before the first. AclnnError 161002 afterwards."""
+        with self._lock:
+            self._need_alive("set_repeatable")
+            self._repeatable = True
+
+    def destroy(self) -> None:
+        """Release what the executor holds; it cannot be used afterwards."""
+        with self._lock:
+            self._need_alive("destroy")
+            self._state = "destroyed"
+            self._operands.clear()
+
+    def set_input_address(self, index: int, data: Any) -> None:
+        """Use other memory for input number `index` (counting tensors only), laid out as before: an array or an address."""
+        self._set_address("set_input_address", index, data, output=False)
+
+    def set_output_address(self, index: int, data: Any) -> None:
+        """Use other memory for output number `index`, laid out as before: a writable array or an address."""
+        self._set_address("set_output_address", index, data, output=True)
+
+    def _set_address(self, api: str, index: int, data: Any, output: bool) -> None:
+        places = [place for place, param in enumerate(self._plan.spec.tensors) if param.output == output]
+        kind = "outputs" if output else "inputs"
+        with self._lock:
+            self._need_alive(api)
+            if not 0 <= index < len(places):
+                raise AclnnError(
+                    161002, api, f"index must be from 0 to {len(places) - 1}: {self.name} has {len(places)} {kind}; got {index}."
+                )
+            old = self._operands[places[index]]
+            name = self._plan.spec.tensors[places[index]].name
+            self._operands[places[index]] = _moved(old, data, name, api, output)
+
+    def _need_alive(self, api: str) -> None:
+        if self._state != "ready":
+            mend = (
+                "Call set_repeatable right after phase 1 to run it more than once."
+                if self._state == "used"
+                else "Make a new one with phase 1."
+            )
+            raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
+
+    def take(self, api: str) -> tuple[Plan, tuple[Tensor, ...]]:
+        """The plan and its operands for one run; marks an executor that is not repeatable as used."""
+        with self._lock:
+            self._need_alive(api)
+            operands = tuple(self._operands)
+            for param, tensor in zip(self._plan.spec.tensors, operands, strict=True):
+                if tensor.address == 0 and tensor.numel:
+                    mend = "Give the tensor its data, or set the address of the executor."
+                    raise AclnnError(161001, api, f"{param.name} must have an address; got a null pointer. {mend}")
+            if not self._repeatable:
+                self._state = "used"
+                self._operands.clear()
+            return self._plan, operands
+
+
+def _moved(old: Tensor, data: Any, name: str, api: str, output: bool) -> Tensor:
+    """The same view of other memory."""
+    if isinstance(data, (int, np.integer)):
+        return Tensor(int(data), old.dtype, old.shape, old.strides, old.offset, old.storage, old.format, True, None)
+    array = from_array(data, name, api)
+    low, high = array.bytes_touched()
+    first, last = old.span()
+    need = (old.offset + last + 1) * old.dtype.itemsize
+    if (old.offset + first < 0 and last >= first) or need > high - low:
+        raise AclnnError(561103, api, f"{name} must be memory of at least {need} bytes, for the view that was planned; got {high - low}.")
+    if output and not array.writable:
+        raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
+    return Tensor(low, old.dtype, old.shape, old.strides, old.offset, old.storage, old.format, array.writable, array.owner)
+
+
+def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
+    return value if value is None or isinstance(value, Tensor) else from_array(value, name, api)
+
+
+def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
+    spec = op.spec
+    api = f"{spec.name}GetWorkspaceSize"
+    order = tuple(param.name for param in spec.params)
+    signature = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in order]
+        + [inspect.Parameter("product", inspect.Parameter.KEYWORD_ONLY, default=None)]
+    )
+
+    def get_workspace_size(*args: Any, product: str | None = None, **named: Any) -> tuple[int, Executor]:
+        if named or len(args) != len(order):
+            args = signature.bind(*args, **named).args
+        tensors: dict[str, Tensor | None] = {}
+        attrs: dict[str, Any] = {}
+        for param, value in zip(spec.params, args, strict=True):
+            if isinstance(param, Attr):
+                attrs[param.name] = param.convert(value, param.name)
+            else:
+                tensors[param.name] = _as_tensor(value, param.name, api)
+        call = bind(spec, tensors, attrs, api=api, product=None if product is None else products.find(product))
+        plan = op.plan(call)
+        return plan.workspace_size, Executor(spec.name, plan, call.tensors)
+
+    return _named(get_workspace_size, api, signature, f"Phase 1 of {spec.name}: (workspace size in bytes, executor).\n\n{docstring(spec)}")
+
+
+def _phase_two(spec: OpSpec) -> Callable[..., None]:
+    api = spec.name
+
+    def run(workspace: Any, workspace_size: int, executor: Executor, stream: Stream | None = None) -> None:
+        if executor is None:
+            raise AclnnError(161001, api, "executor must be the one that phase 1 made; got a null pointer (None). Pass it.")
+        if not isinstance(executor, Executor):
+            raise TypeError(f"executor of {api} must be an Executor; got {type(executor).__name__}")
+        if executor.name != api:
+            raise AclnnError(161002, api, f"executor must be one of {api}; got one of {executor.name}. Pass the executor of this operator.")
+        address = _workspace(workspace, workspace_size, executor.workspace_size, api)
+        plan, operands = executor.take(api)
+
+        def task(keep: Any = workspace) -> None:
+            plan.run(operands, address)
+
+        if stream is None:
+            task()
+        elif isinstance(stream, Stream):
+            stream.submit(task)
+        else:
+            raise TypeError(f"stream of {api} must be a Stream or None; got {type(stream).__name__}")
+
+    doc = f"Phase 2 of {api}: run the executor with workspace_size bytes of workspace, on a stream (None: at once)."
+    return _named(run, api, inspect.signature(run), doc)
+
+
+def _workspace(workspace: Any, size: int, needed: int, api: str) -> int:
+    """The address of a workspace that is large enough."""
+    if needed and workspace is None:
+        raise AclnnError(
+            161001, api, f"workspace must be {needed} bytes of memory; got a null pointer (None). Use empty_workspace({needed})."
+        )
+    if size < needed:
+        raise AclnnError(161002, api, f"workspaceSize must be at least the {needed} bytes that phase 1 gave; got {size}. Pass that size.")
+    if workspace is None or isinstance(workspace, (int, np.integer)):
+        return int(workspace or 0)
+    array = from_array(workspace, "workspace", api)
+    low, high = array.bytes_touched()
+    if high - low < needed or not array.writable:
+        what = "writable memory" if high - low >= needed else f"at least {needed} bytes"
+        raise AclnnError(
+            161002, api, f"workspace must be {what}; got {high - low} bytes of dtype {array.dtype}. Use empty_workspace({needed})."
+        )
+    return low
+
+
+def _named(function: Callable[..., Any], name: str, signature: inspect.Signature, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__
+    function.__doc__ = doc
+    vars(function)["__signature__"] = signature
+    return function
+
+
+for _operator in ops.OPERATORS:
+    if _operator.spec.two_phase:
+        for _function in (_phase_one(_operator), _phase_two(_operator.spec)):
+            globals()[_function.__name__] = _function
+            __all__ += [_function.__name__]

@@ -1,0 +1,118 @@
+"""Reading and giving memory through DLPack capsules, bfloat16 included, which NumPy's own doors refuse."""
+
+import ctypes
+from typing import Any
+
+from anycann import dtypes
+from anycann.tensor import Tensor, contiguous_strides
+
+__all__ = ["Exporter", "import_tensor"]
+
+_CPU, _HOST_MEMORY = 1, (1, 3, 11)  # kDLCPU; memory of other kinds that the CPU reads as its own
+_KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
+_CODE = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+class _Array(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("array", _Array), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("array", _Array),
+    )
+
+
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes, _is_valid.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.argtypes, _pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+_new = ctypes.pythonapi.PyCapsule_New
+_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
+
+_NAME, _VERSIONED_NAME, _READ_ONLY = b"dltensor", b"dltensor_versioned", 1
+
+
+def _capsule(producer: Any) -> Any:
+    try:
+        return producer.__dlpack__(max_version=(1, 0))
+    except TypeError:  # a producer from before version 1 knows no such argument
+        return producer.__dlpack__()
+
+
+def import_tensor(producer: Any, name: str) -> Tensor:
+    """Describe the CPU memory that an object offers through `__dlpack__`. The capsule is kept, unconsumed, as the owner."""
+    device = int(producer.__dlpack_device__()[0])
+    if device not in _HOST_MEMORY:
+        raise RuntimeError(
+            f"{name} is on DLPack device type {device}, and this version of anycann has only the CPU backend: copy it to the CPU"
+        )
+    capsule = _capsule(producer)
+    if _is_valid(capsule, _VERSIONED_NAME):
+        versioned = _Versioned.from_address(_pointer(capsule, _VERSIONED_NAME))
+        array, writable = versioned.array, not versioned.flags & _READ_ONLY
+    else:
+        array, writable = _Managed.from_address(_pointer(capsule, _NAME)).array, True
+    kind = _KINDS.get(array.code)
+    called = "bool" if kind == "bool" else f"{kind}{array.bits}" + f"x{array.lanes}" * (array.lanes != 1)
+    dtype = dtypes.DTYPES.get(called) or dtypes.unknown(called, array.bits // 8)
+    shape = tuple(array.shape[: array.ndim])
+    strides = tuple(array.strides[: array.ndim]) if array.strides else contiguous_strides(shape)
+    address = (array.data or 0) + array.byte_offset
+    return Tensor(address, dtype, shape, strides, writable=writable, owner=(producer, capsule))
+
+
+class Exporter:
+    """Offers a contiguous tensor's memory through `__dlpack__`, as an array that the consumer may keep."""
+
+    _lent: dict[int, tuple[Any, ...]] = {}
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU, 0
+
+    def __dlpack__(self, **_: object) -> Any:
+        tensor, size = self.tensor, self.tensor.dtype.itemsize
+        numbers = ctypes.c_int64 * len(tensor.shape)
+        shape, strides = numbers(*tensor.shape), numbers(*tensor.strides)
+        code = 4 if tensor.dtype.name == "bfloat16" else _CODE["i" if tensor.dtype.name.startswith("int") else tensor.dtype.kind]
+        pointer = ctypes.POINTER(ctypes.c_int64)
+        array = _Array(
+            tensor.start, _CPU, 0, len(tensor.shape), code, size * 8, 1, ctypes.cast(shape, pointer), ctypes.cast(strides, pointer), 0
+        )  # fmt: skip
+        managed = _Managed(array, None, _release)
+        address = ctypes.addressof(managed)
+        self._lent[address] = (managed, shape, strides, tensor)
+        return _new(address, _NAME, None)
+
+
+def _forget(address: int) -> None:
+    Exporter._lent.pop(address, None)
+
+
+_release = _Deleter(_forget)

@@ -1,0 +1,115 @@
+"""Status codes of the interface, what each means, and the exception that carries them."""
+
+from typing import NamedTuple
+
+__all__ = ["CODES", "AclnnError", "Status", "status"]
+
+
+class Status(NamedTuple):
+    """A documented code: its value, its name, when it is given and what the caller can do."""
+
+    value: int
+    name: str
+    when: str
+    mend: str
+
+
+_INNER = "This is not a mistake in your call; please report it with the message."
+_PACKAGE = "Given by the vendor's installed operator packages; anycann has none, so it never gives this code itself."
+
+CODES: dict[int, Status] = {
+    row[0]: Status(*row)
+    for row in (
+        (0, "ACLNN_SUCCESS", "The call succeeded.", "Nothing to do."),
+        (161001, "ACLNN_ERR_PARAM_NULLPTR", "A required pointer is null (None in Python).", "Pass the parameter that the message names."),
+        (
+            161002,
+            "ACLNN_ERR_PARAM_INVALID",
+            "A dtype, format, promotion, shape or attribute value is not allowed.",
+            "Change the parameter that the message names to what it expects; `anycann show OP` lists every rule of an operator.",
+        ),
+        (361001, "ACLNN_ERR_RUNTIME_ERROR", "A runtime call failed inside the operator.", "See the message for the call that failed."),
+        (561000, "ACLNN_ERR_INNER", "Another internal error.", _INNER),
+        (561001, "ACLNN_ERR_INNER_INFERSHAPE_ERROR", "The shape of an output could not be inferred.", "Check the input shapes."),
+        (
+            561002,
+            "ACLNN_ERR_INNER_TILING_ERROR",
+            "The kernel's tiling refused the call.",
+            "Choose sizes that the rule in the message allows; devices refuse the same sizes with this code.",
+        ),
+        (
+            561003,
+            "ACLNN_ERR_INNER_FIND_KERNEL_ERROR",
+            "There is no kernel for this operator or dtype on the product in force.",
+            "Choose another product: anycann.set_product(...) or the variable ANYCANN_PRODUCT; `anycann show OP` lists them.",
+        ),
+        (561101, "ACLNN_ERR_INNER_CREATE_EXECUTOR", "The executor could not be made.", _INNER),
+        (561102, "ACLNN_ERR_INNER_NOT_TRANS_EXECUTOR", "The executor was not handed to the caller.", _INNER),
+        (
+            561103,
+            "ACLNN_ERR_INNER_NULLPTR",
+            "An internal step gave nothing: a view reaches outside its storage, or a handle that is needed is null.",
+            "Check view shape, strides, offset and storage shape of the tensor that the message names.",
+        ),
+        (561104, "ACLNN_ERR_INNER_WRONG_ATTR_INFO_SIZE", "The number of attributes differs from the operator's description.", _PACKAGE),
+        (561105, "ACLNN_ERR_INNER_KEY_CONFILICT", "Two kernels have the same key.", _PACKAGE),
+        (561106, "ACLNN_ERR_INNER_INVALID_IMPL_MODE", "An implementation mode is not known.", _PACKAGE),
+        (561107, "ACLNN_ERR_INNER_OPP_PATH_NOT_FOUND", "The folder of operator packages was not found.", _PACKAGE),
+        (561108, "ACLNN_ERR_INNER_LOAD_JSON_FAILED", "An operator description could not be loaded.", _PACKAGE),
+        (561109, "ACLNN_ERR_INNER_JSON_VALUE_NOT_FOUND", "An operator description lacks a value.", _PACKAGE),
+        (561110, "ACLNN_ERR_INNER_JSON_FORMAT_INVALID", "An operator description names a format that is not known.", _PACKAGE),
+        (561111, "ACLNN_ERR_INNER_JSON_DTYPE_INVALID", "An operator description names a dtype that is not known.", _PACKAGE),
+        (561112, "ACLNN_ERR_INNER_OPP_KERNEL_PKG_NOT_FOUND", "A kernel package was not found.", _PACKAGE),
+        (561113, "ACLNN_ERR_INNER_OP_FILE_INVALID", "An operator file is damaged.", _PACKAGE),
+        (561114, "ACLNN_ERR_INNER_ATTR_NUM_OUT_OF_BOUND", "An operator has too many attributes.", _PACKAGE),
+        (561115, "ACLNN_ERR_INNER_ATTR_LEN_NOT_ENOUGH", "An attribute is shorter than its description says.", _PACKAGE),
+        (561116, "ACLNN_ERR_INNER_INPUT_NUM_IN_JSON_TOO_LARGE", "An operator description has too many inputs.", _PACKAGE),
+        (561117, "ACLNN_ERR_INNER_JSON_VALUE_IS_NULL", "An operator description holds a null value.", _PACKAGE),
+        (561118, "ACLNN_ERR_INNER_STATIC_WORKSPACE_INVALID", "A static kernel's workspace size is not valid.", _PACKAGE),
+        (561119, "ACLNN_ERR_INNER_STATIC_BLOCK_DIM_INVALID", "A static kernel's block count is not valid.", _PACKAGE),
+        (107000, "ACL_ERROR_RT_PARAM_INVALID", "A runtime call was given a value that is not allowed.", "See the message."),
+        (
+            507000,
+            "ACL_ERROR_RT_INTERNAL_ERROR",
+            "The runtime could not answer, as with times of an event that is not recorded.",
+            "See the message.",
+        ),
+        (
+            507046,
+            "ACL_ERROR_RT_STREAM_SYNC_TIMEOUT",
+            "A stream had work left when the time to wait was over.",
+            "Wait longer, or without a limit.",
+        ),
+        (
+            507047,
+            "ACL_ERROR_RT_EVENT_SYNC_TIMEOUT",
+            "An event was not reached when the time to wait was over.",
+            "Wait longer, or without a limit.",
+        ),
+    )
+}
+
+
+def status(code: int | str) -> Status:
+    """Look a code up by value or by name; KeyError if there is none."""
+    if isinstance(code, str) and not code.lstrip("-").isdigit():
+        return {row.name: row for row in CODES.values()}[code.upper()]
+    return CODES[int(code)]
+
+
+class AclnnError(ValueError):
+    """A call that the contract refuses. Nothing was written.
+
+    `status` is the documented code (161002), `name` its name ("ACLNN_ERR_PARAM_INVALID"), `api` the function that
+    refused; str() names the parameter, the rule, what was expected, what came and how to mend it.
+    """
+
+    def __init__(self, status: int, api: str, message: str) -> None:
+        self.status = status
+        self.name = CODES[status].name
+        self.api = api
+        self.message = message
+        super().__init__(f"{api}: {message} [{self.name} {status}]")
+
+    def __reduce__(self) -> tuple[type["AclnnError"], tuple[int, str, str]]:
+        return AclnnError, (self.status, self.api, self.message)

@@ -1,0 +1,54 @@
+"""Which elements share memory: inside one tensor, and between two."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from anycann.tensor import Tensor, memory
+
+__all__ = ["between", "same_elements", "within"]
+
+
+def within(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two elements of one tensor have the same address. Exact."""
+    dims = sorted((abs(stride), size) for size, stride in zip(shape, strides, strict=True) if size > 1)
+    if 0 in shape or not dims:
+        return False
+    reach = entangled = 0  # a stride beyond the reach of all smaller ones steps over them
+    for position, (stride, size) in enumerate(dims, 1):
+        if stride <= reach or stride == 0:
+            entangled = position
+        reach += stride * (size - 1)
+    core = dims[:entangled]
+    count = math.prod(size for _, size in core)
+    if count > sum(stride * (size - 1) for stride, size in core) + 1:
+        return True
+    taken = np.zeros(1, np.int64)
+    for stride, size in core:
+        taken = np.unique(taken[:, None] + stride * np.arange(size))
+    return taken.size < count
+
+
+def between(a: Tensor, b: Tensor) -> bool:
+    """Whether an element of a shares a byte with an element of b. Exact, but for entangled layouts that take too long to
+    tell apart: those count as sharing.
+    """
+    (a_low, a_high), (b_low, b_high) = a.bytes_touched(), b.bytes_touched()
+    if a_low >= b_high or b_low >= a_high:
+        return False
+    shares_memory: Any = np.shares_memory
+    try:
+        return bool(shares_memory(_bytes(a), _bytes(b), max_work=10_000))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _bytes(tensor: Tensor) -> "np.ndarray[Any, Any]":
+    size = tensor.dtype.itemsize
+    return memory(tensor.start, tensor.shape, f"|V{size}", tuple(stride * size for stride in tensor.strides))
+
+
+def same_elements(a: Tensor, b: Tensor) -> bool:
+    """Whether a and b are the same elements in the same order."""
+    return a.start == b.start and a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides

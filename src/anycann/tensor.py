@@ -1,0 +1,150 @@
+"""Tensor: where elements lie in memory, and how they lie there. Made from arrays of any library, without copying."""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anycann import dtypes
+from anycann.dtypes import DType
+from anycann.errors import AclnnError
+
+__all__ = ["Tensor", "contiguous_strides", "from_array", "memory", "new_like", "out_of_storage"]
+
+ND = dtypes.FORMATS["ND"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """Element (i0, i1, …) lies at address + (offset + i0*strides[0] + i1*strides[1] + …) * itemsize; counts are elements."""
+
+    address: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    storage: tuple[int, ...] | None = None  # None: the owner is an array, which vouches for its memory
+    format: int = ND
+    writable: bool = True
+    owner: object = None  # kept alive as long as the tensor
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def start(self) -> int:
+        """The address of element (0, 0, …)."""
+        return self.address + self.offset * self.dtype.itemsize
+
+    def span(self) -> tuple[int, int]:
+        """Lowest and highest reachable element, counted from element (0, 0, …); (0, -1) when empty."""
+        low = high = 0
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            if size == 0:
+                return 0, -1
+            reach = (size - 1) * stride
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+    def bytes_touched(self) -> tuple[int, int]:
+        """First byte address of the elements and the one past their last byte."""
+        low, high = self.span()
+        return self.start + low * self.dtype.itemsize, self.start + (high + 1) * self.dtype.itemsize
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a row-major array without gaps."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def out_of_storage(tensor: Tensor) -> str | None:
+    """Why a view does not lie inside its storage, in words; None if it does."""
+    if tensor.storage is None or tensor.numel == 0:
+        return None
+    low, high = tensor.span()
+    low, high, room = low + tensor.offset, high + tensor.offset, math.prod(tensor.storage)
+    if low >= 0 and high < room:
+        return None
+    return f"elements {low} to {high} of a storage of {room} (shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset})"
+
+
+def memory(address: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> "np.ndarray[Any, Any]":
+    """A read-only NumPy view of memory at an address; byte strides. The caller keeps the memory alive."""
+    interface = {"version": 3, "shape": shape, "typestr": typestr, "data": (address, True), "strides": strides}
+    return np.asarray(type("Memory", (), {"__array_interface__": interface})())
+
+
+def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: object = None) -> Tensor:
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask an operator would ignore: pass {name}.filled(value)")
+    dtype = dtypes.by_numpy(array.dtype) or dtypes.unknown(str(array.dtype), array.dtype.itemsize)
+    size = dtype.itemsize
+    strides = tuple([step // size if count > 1 else 1 for step, count in zip(array.strides, array.shape, strict=True)])
+    if any(step % size for step, count in zip(array.strides, array.shape, strict=True) if count > 1):
+        mend = "Pass np.ascontiguousarray(...)."
+        raise AclnnError(161002, api, f"{name} must have byte strides that are multiples of {size}; got {array.strides}. {mend}")
+    address: int = array.__array_interface__["data"][0]
+    return Tensor(address, dtype, array.shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
+
+
+def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{name} requires grad, and anycann's plain functions record no gradients: pass {name}.detach(), call under torch.no_grad(), "
+            "or use the operators of anycann.torch, which work with autograd"
+        )
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        raise TypeError(
+            f"{name} must be a strided torch tensor, not sparse, quantized, or lazily conjugated or negated; got {tensor.layout}"
+        )
+    if tensor.device.type != "cpu":
+        raise RuntimeError(f"{name} is on device {tensor.device}, and only CPU tensors are supported: pass {name}.cpu()")
+    name_of_dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = dtypes.DTYPES.get(name_of_dtype) or dtypes.unknown(name_of_dtype, tensor.element_size())
+    return Tensor(tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride(), owner=tensor)
+
+
+def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
+    """Describe the memory of a NumPy array, torch tensor, DLPack exporter or array-interface object; `name` and `api` are for messages.
+
+    Nothing is copied. TypeError for anything else, and for arrays whose plain memory is not their value.
+    """
+    if isinstance(array, np.ndarray):
+        return _from_numpy(array, name, api)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _from_torch(torch, array, name)
+    if hasattr(array, "__dlpack__"):
+        from anycann import dlpack
+
+        return dlpack.import_tensor(array, name)
+    if hasattr(array, "__array_interface__"):
+        return _from_numpy(np.asarray(array), name, api, owner=array)
+    raise TypeError(
+        f"{api}: {name} must be an array (NumPy, torch, or one with __dlpack__ or __array_interface__); got {type(array).__name__}"
+        + (": wrap it in numpy.asarray(..., dtype=...)" if isinstance(array, (list, tuple, int, float, bool)) else "")
+    )
+
+
+def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Tensor, Callable[[], object]]:
+    """A new contiguous tensor, and a function that gives it to the caller as the kind of object that `array` is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        made = torch.empty(shape, dtype=getattr(torch, dtype.name))
+        return _from_torch(torch, made, "out"), lambda: made
+    result = np.empty(shape, dtypes.to_numpy(dtype))
+    tensor = _from_numpy(result, "out", "anycann")
+    if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
+        return tensor, lambda: result
+    from anycann import dlpack
+
+    namespace = array.__array_namespace__()
+    return tensor, lambda: namespace.from_dlpack(dlpack.Exporter(tensor))
