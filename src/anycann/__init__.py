@@ -4,12 +4,10 @@ The operators are functions on NumPy arrays, torch tensors and whatever speaks D
 interface. Importing this package is light: kernels are compiled, and Numba imported, at the first call of an operator.
 """
 
-from anycann import ops
-from anycann.backends.threads import get_num_threads, set_num_threads
-from anycann.errors import AclnnError
+from anycann.backends.threads import get_num_threads as get_num_threads
+from anycann.backends.threads import set_num_threads as set_num_threads
+from anycann.errors import AclnnError as AclnnError
 from anycann.ops import *  # noqa: F403  (the operators' functions)
-from anycann.products import set_product
+from anycann.products import set_product as set_product
 
 __version__ = "0.1.0"
-__all__ = ["AclnnError", "get_num_threads", "set_num_threads", "set_product"]
-__all__ += ops.__all__

@@ -5,9 +5,7 @@ from anycann.ops.layer_norm_grad_beta import layer_norm_grad_beta as layer_norm_
 from anycann.ops.moe_token_permute_grad import moe_token_permute_grad as moe_token_permute_grad
 from anycann.ops.nsa_compress_grad import nsa_compress_grad as nsa_compress_grad
 from anycann.ops.smooth_l1_loss_backward import smooth_l1_loss_backward as smooth_l1_loss_backward
-from anycann.runtime import Operator, operator_of
+from anycann.runtime import Operator as _Operator
+from anycann.runtime import operator_of as _operator_of
 
-_found = {name: operator for name, value in list(vars().items()) if (operator := operator_of(value))}
-
-OPERATORS: tuple[Operator, ...] = tuple(_found.values())
-__all__ = list(_found)
+OPERATORS: tuple[_Operator, ...] = tuple(found for value in list(vars().values()) if (found := _operator_of(value)))

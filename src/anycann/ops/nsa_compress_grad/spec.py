@@ -114,7 +114,7 @@ SPEC = OpSpec(
     notes=(
         "Tokens that no window covers get 0. inputGrad adds its windows in ascending order in float32, each product rounded.",
         f"weightGrad: for every token in order, {LANES} lanes of d (l, l + {LANES}, ...) in float32, at most {RUN_D // LANES} terms each; "
-        f"lanes over {TOKENS_PER_PARTIAL} tokens in float64; then the lanes pairwise (8 + 8, 4 + 4, 2 + 2, 1 + 1), then these groups in order.",
+        f"lanes over {TOKENS_PER_PARTIAL} tokens in float64; then the lanes pairwise (8+8, 4+4, 2+2, 1+1), then these groups in order.",
         "The Python function also takes float32, W = s, and sequences all shorter than a window; the two-phase API follows the page.",
     ),
     source="aclnnNsaCompressGrad of the CANN operator documentation",
