@@ -27,7 +27,7 @@ from anycann import dtypes, ops, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError
-from anycann.runtime import Operator, Plan, aligned_bytes
+from anycann.runtime import Operator, Plan, aligned_bytes, sketches
 from anycann.spec import Attr, OpSpec
 from anycann.streams import Event, Stream
 from anycann.tensor import Tensor, contiguous_strides, from_array
@@ -120,8 +120,11 @@ def empty_workspace(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
 class Executor:
     """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
 
-    def __init__(self, name: str, plan: Plan, operands: tuple[Tensor, ...]) -> None:
-        self.name, self._plan, self._operands = name, plan, list(operands)
+    __slots__ = ("_addresses", "_keep", "_lock", "_moved", "_plan", "_repeatable", "_state", "name")
+
+    def __init__(self, name: str, plan: Plan, addresses: list[int], keep: Sequence[Any]) -> None:
+        self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
+        self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
         self._lock = threading.Lock()
 
@@ -140,8 +143,7 @@ class Executor:
         """Release what the executor holds; it cannot be used afterwards."""
         with self._lock:
             self._need_alive("destroy")
-            self._state = "destroyed"
-            self._operands.clear()
+            self._state, self._keep, self._moved = "destroyed", (), {}
 
     def set_input_address(self, index: int, data: Any) -> None:
         """Use other memory for input number `index` (counting tensors only), laid out as before: an array or an address."""
@@ -157,12 +159,33 @@ class Executor:
         with self._lock:
             self._need_alive(api)
             if not 0 <= index < len(places):
-                raise AclnnError(
-                    161002, api, f"index must be from 0 to {len(places) - 1}: {self.name} has {len(places)} {kind}; got {index}."
-                )
-            old = self._operands[places[index]]
-            name = self._plan.spec.tensors[places[index]].name
-            self._operands[places[index]] = _moved(old, data, name, api, output)
+                mend = f"{self.name} has {len(places)} {kind}; count from 0."
+                raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
+            place = places[index]
+            address = self._address(place, data, api, output)
+            moved = list(self._addresses)
+            moved[place] = address + self._plan.offsets[place]
+            if output and self._plan.outputs_meet(moved):
+                name = self._plan.spec.tensors[place].name
+                raise AclnnError(161002, api, f"{name} must not share memory with another output. Pass memory of its own.")
+            self._addresses, self._moved = moved, self._moved | {place: data}
+
+    def _address(self, place: int, data: Any, api: str, output: bool) -> int:
+        if isinstance(data, (int, np.integer)):
+            return int(data)
+        name = self._plan.spec.tensors[place].name
+        array = from_array(data, name, api)
+        low, high = array.bytes_touched()
+        first, last = self._plan.layouts[place].bytes_touched()
+        offset = self._plan.offsets[place]
+        if last > first and (offset + first < 0 or offset + last > high - low):
+            rule = (
+                f"must be memory of at least {offset + last} bytes, as the planned view touches bytes {offset + first} to {offset + last}"
+            )
+            raise AclnnError(561103, api, f"{name} {rule}; got {high - low}. Pass a larger array.")
+        if output and not array.writable:
+            raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
+        return low
 
     def _need_alive(self, api: str) -> None:
         if self._state != "ready":
@@ -173,34 +196,18 @@ class Executor:
             )
             raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
 
-    def take(self, api: str) -> tuple[Plan, tuple[Tensor, ...]]:
-        """The plan and its operands for one run; marks an executor that is not repeatable as used."""
+    def take(self, api: str) -> tuple[Plan, list[int], object]:
+        """The plan, the addresses for one run, and what keeps them valid; marks an executor that is not repeatable as used."""
         with self._lock:
             self._need_alive(api)
-            operands = tuple(self._operands)
-            for param, tensor in zip(self._plan.spec.tensors, operands, strict=True):
-                if tensor.address == 0 and tensor.numel:
+            plan, keep = self._plan, (self._keep, self._moved)
+            for place, (address, offset) in enumerate(zip(self._addresses, plan.offsets, strict=True)):
+                if address == offset and plan.layouts[place].numel:
                     mend = "Give the tensor its data, or set the address of the executor."
-                    raise AclnnError(161001, api, f"{param.name} must have an address; got a null pointer. {mend}")
+                    raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
             if not self._repeatable:
-                self._state = "used"
-                self._operands.clear()
-            return self._plan, operands
-
-
-def _moved(old: Tensor, data: Any, name: str, api: str, output: bool) -> Tensor:
-    """The same view of other memory."""
-    if isinstance(data, (int, np.integer)):
-        return Tensor(int(data), old.dtype, old.shape, old.strides, old.offset, old.storage, old.format, True, None)
-    array = from_array(data, name, api)
-    low, high = array.bytes_touched()
-    first, last = old.span()
-    need = (old.offset + last + 1) * old.dtype.itemsize
-    if (old.offset + first < 0 and last >= first) or need > high - low:
-        raise AclnnError(561103, api, f"{name} must be memory of at least {need} bytes, for the view that was planned; got {high - low}.")
-    if output and not array.writable:
-        raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
-    return Tensor(low, old.dtype, old.shape, old.strides, old.offset, old.storage, old.format, array.writable, array.owner)
+                self._state, self._keep, self._moved = "used", (), {}
+            return plan, self._addresses, keep
 
 
 def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
@@ -219,6 +226,11 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     def get_workspace_size(*args: Any, product: str | None = None, **named: Any) -> tuple[int, Executor]:
         if named or len(args) != len(order):
             args = signature.bind(*args, **named).args
+        chosen = products.current() if product is None else products.find(product)
+        described = sketches(spec.params, args, (), chosen)
+        plan = None if described is None else op.known((api, described[0]))
+        if described is not None and plan is not None and not plan.outputs_meet(described[1]):
+            return plan.workspace_size, Executor(spec.name, plan, described[1], args)
         tensors: dict[str, Tensor | None] = {}
         attrs: dict[str, Any] = {}
         for param, value in zip(spec.params, args, strict=True):
@@ -226,9 +238,11 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
                 attrs[param.name] = param.convert(value, param.name)
             else:
                 tensors[param.name] = _as_tensor(value, param.name, api)
-        call = bind(spec, tensors, attrs, api=api, product=None if product is None else products.find(product))
+        call = bind(spec, tensors, attrs, api=api, product=chosen)
         plan = op.plan(call)
-        return plan.workspace_size, Executor(spec.name, plan, call.tensors)
+        if described is not None:
+            op.keep((api, described[0]), plan)
+        return plan.workspace_size, Executor(spec.name, plan, [tensor.start for tensor in call.tensors], call.tensors)
 
     return _named(get_workspace_size, api, signature, f"Phase 1 of {spec.name}: (workspace size in bytes, executor).\n\n{docstring(spec)}")
 
@@ -244,10 +258,10 @@ def _phase_two(spec: OpSpec) -> Callable[..., None]:
         if executor.name != api:
             raise AclnnError(161002, api, f"executor must be one of {api}; got one of {executor.name}. Pass the executor of this operator.")
         address = _workspace(workspace, workspace_size, executor.workspace_size, api)
-        plan, operands = executor.take(api)
+        plan, addresses, keep = executor.take(api)
 
-        def task(keep: Any = workspace) -> None:
-            plan.run(operands, address)
+        def task(keep: Any = (keep, workspace)) -> None:
+            plan.run(addresses, address)
 
         if stream is None:
             task()

@@ -1,8 +1,8 @@
-"""Plan, then run: an operator turns a checked call into a Plan, whose run only takes addresses."""
+"""Plan, then run: a checked call becomes a Plan, whose run only takes addresses. Plans of repeated calls are kept."""
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,72 +11,120 @@ from anycann import overlap, products
 from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
+from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import Tensor, from_array, memory, new_like
+from anycann.tensor import Tensor, address_of, from_array, memory, new_like, sketch
 
-__all__ = ["ALIGNMENT", "Operator", "Plan", "aligned_bytes", "operator_of"]
+__all__ = ["ALIGNMENT", "Operator", "Plan", "aligned_bytes", "operator_of", "sketches"]
 
 ALIGNMENT = 64
+KEPT_PLANS = 512  # for each operator; the oldest goes first
+_TO_BE_MADE: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Memory of `size` bytes that begins at a multiple of ALIGNMENT."""
     room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
+    start = -address_of(room) % ALIGNMENT
     return room[start : start + size]
 
 
-def _copy_of(tensor: Tensor) -> Tensor:
-    """The same view of a copy of the memory that it spans."""
-    low, high = tensor.bytes_touched()
-    copy = memory(low, (high - low,), "|u1").copy()
-    address: int = copy.__array_interface__["data"][0]
-    return Tensor(address + tensor.start - low, tensor.dtype, tensor.shape, tensor.strides, owner=copy)
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A call made ready: which kernel runs, over which layouts, with how much workspace. It holds no address."""
 
-    spec: OpSpec
-    workspace_size: int
-    launch: Launch | None  # None: nothing to compute
+    def __init__(self, call: Call, workspace_size: int, launch: Launch | None) -> None:
+        self.spec = call.spec
+        self.workspace_size = workspace_size
+        self.launch = launch  # None: nothing to compute
+        self.layouts = tuple([tensor.layout() for tensor in call.tensors])
+        self.results = tuple([(layout.shape, layout.dtype) for layout in self.layouts[-len(self.spec.outputs) :]])
+        spans = [layout.bytes_touched() for layout in self.layouts]
+        places = {output: [i for i, param in enumerate(self.spec.tensors) if param.output == output] for output in (False, True)}
+        self.offsets = tuple([tensor.offset * tensor.dtype.itemsize for tensor in call.tensors])
+        self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
+        self._outputs = tuple([(*spans[i], *spans[o], i, o) for o in places[True] for i in places[True] if i < o])
 
-    def run(self, operands: Sequence[Tensor], workspace: int) -> None:
-        """Run on tensors laid out as planned; the workspace is `workspace_size` bytes. Inputs that outputs overlap are copied first."""
+    def _may_coincide(self, i: int, o: int) -> bool:
+        a, b = self.layouts[i], self.layouts[o]
+        return self.spec.elementwise and (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+
+    def outputs_meet(self, addresses: Sequence[int]) -> bool:
+        """Whether two outputs lie in the same range of memory, and so perhaps share some."""
+        return any(addresses[i] + a < addresses[o] + d and addresses[o] + c < addresses[i] + b for a, b, c, d, i, o in self._outputs)
+
+    def run(self, addresses: Sequence[int], workspace: int) -> None:
+        """Run on first elements at these addresses, laid out as planned, with `workspace_size` bytes of workspace.
+
+        An input that an output overlaps is copied first, unless both are the same elements of an element-wise operator.
+        """
         if self.launch is None:
             return
-        params = self.spec.tensors
-        outputs = [tensor for param, tensor in zip(params, operands, strict=True) if param.output]
-        addresses = []
-        copies = []
-        for param, tensor in zip(params, operands, strict=True):
-            if not param.output and any(self._in_the_way(output, tensor) for output in outputs):
-                tensor = _copy_of(tensor)
-                copies.append(tensor)
-            addresses.append(tensor.start)
+        for a, b, c, d, i, o, may_coincide in self._pairs:
+            first, second = addresses[i], addresses[o]
+            if first + a < second + d and second + c < first + b and not (may_coincide and first == second):
+                copies, addresses = self._apart(addresses)
+                self.launch(addresses, -(-workspace // ALIGNMENT) * ALIGNMENT)
+                copies.clear()
+                return
         self.launch(addresses, -(-workspace // ALIGNMENT) * ALIGNMENT)
 
-    def _in_the_way(self, output: Tensor, tensor: Tensor) -> bool:
-        if self.spec.elementwise and overlap.same_elements(output, tensor):
-            return False
-        return overlap.between(output, tensor)
+    def run_with_workspace(self, addresses: Sequence[int]) -> None:
+        """Run with a workspace of its own."""
+        if self.workspace_size:
+            workspace = np.empty(self.workspace_size, np.uint8)
+            self.run(addresses, address_of(workspace))
+        else:
+            self.run(addresses, 0)
+
+    def _apart(self, addresses: Sequence[int]) -> tuple[list[Any], list[int]]:
+        """Copies of the memory of inputs that share elements with an output, and the addresses to use."""
+        places = [layout.at(address) for layout, address in zip(self.layouts, addresses, strict=True)]
+        result, copies = list(addresses), []
+        for _, _, _, _, i, o, may_coincide in self._pairs:
+            if result[i] == addresses[i] and not (may_coincide and addresses[i] == addresses[o]) and overlap.between(places[i], places[o]):
+                low, high = places[i].bytes_touched()
+                copies.append(memory(low, (high - low,), "|u1").copy())
+                result[i] = address_of(copies[-1]) + addresses[i] - low
+        return copies, result
 
 
 class Operator:
-    """An operator: its contract, and the kernels in its folder."""
+    """An operator: its contract, the kernels in its folder, and the plans of its recent calls."""
 
     def __init__(self, spec: OpSpec, package: str) -> None:
         self.spec, self.package = spec, package
+        self.api = f"anycann.{spec.python}"
+        self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
+        self._single = len(spec.outputs) == 1
+        self._known: dict[Hashable, Plan] = {}
+        self._lock = threading.Lock()
 
     def plan(self, call: Call) -> Plan:
         """Choose the kernel and size the workspace. Empty outputs need neither."""
         if all(call[param.name].numel == 0 for param in self.spec.outputs):
-            return Plan(self.spec, 0, None)
+            return Plan(call, 0, None)
         size, launch = importlib.import_module(f"{self.package}.cpu").plan(call)
-        return Plan(self.spec, size + ALIGNMENT if size else 0, launch)
+        return Plan(call, size + ALIGNMENT if size else 0, launch)
+
+    def known(self, key: Hashable) -> Plan | None:
+        """The plan of an earlier call that was described by the same key."""
+        try:
+            return self._known.get(key)
+        except TypeError:  # an attribute that cannot be hashed
+            return None
+
+    def keep(self, key: Hashable, plan: Plan) -> None:
+        """Remember a plan for calls with the same description."""
+        try:
+            hash(key)
+        except TypeError:
+            return
+        with self._lock:
+            if len(self._known) >= KEPT_PLANS:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = plan
 
     def reference(self) -> Callable[..., Any]:
         """The definition in float64, from the folder's reference.py: arrays and attributes in prototype order."""
@@ -91,47 +139,94 @@ class Operator:
 
     def __call__(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
-        spec, api = self.spec, f"anycann.{self.spec.python}"
-        inputs: dict[str, Tensor | None] = {}
-        attrs: dict[str, Any] = {}
-        first: Any = None
-        given = iter(values)
-        for param in spec.params:
-            if isinstance(param, Attr):
-                attrs[param.name] = param.convert(next(given), param.python, friendly=True)
-            elif not param.output:
-                value = next(given)
-                inputs[param.name] = None if value is None else from_array(value, param.python, api)
-                first = value if first is None else first
+        chosen = products.current() if product is None else products.find(product)
+        outs = (out,) if self._single else self._tuple_of_outputs(out)
+        described = sketches(self._given, values, outs, chosen)
+        plan = None if described is None else self.known(described[0])
+        if described is None or plan is None:
+            return self._checked(values, outs, chosen, described and described[0])
+        addresses = described[1]
+        if None in outs:
+            outs = tuple(
+                [new_like(values[0], *like)[0] if value is None else value for value, like in zip(outs, plan.results, strict=True)]
+            )
+            addresses[len(addresses) - len(outs) :] = [address_of(value) for value in outs]
+        if plan.outputs_meet(addresses):
+            return self._checked(values, outs, chosen, None)
+        plan.run_with_workspace(addresses)
+        return outs[0] if self._single else outs
+
+    def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> Any:
+        """The call as if it were the first of its kind."""
+        spec, api = self.spec, self.api
         names = {param.name: param.python for param in spec.params}
-        results, outputs = self._outputs(out, names, api)
-        made: dict[str, Callable[[], Any]] = {}
+        names |= {param.name: "out" if self._single else f"out[{i}] ({param.python})" for i, param in enumerate(spec.outputs)}
+        attrs: dict[str, Any] = {}
+        tensors: dict[str, Tensor | None] = {}
+        for param, value in zip(self._given + spec.outputs, values + outs, strict=True):
+            if isinstance(param, Attr):
+                attrs[param.name] = param.convert(value, param.python, friendly=True)
+            else:
+                tensors[param.name] = None if value is None else from_array(value, names[param.name], api)
+        first = next((value for param, value in zip(self._given, values, strict=True) if not isinstance(param, Attr)), None)
+        results = dict(zip((param.name for param in spec.outputs), outs, strict=True))
+        finish: list[Callable[[], None]] = []
 
         def allocate(param: Param, shape: tuple[int, ...], dtype: DType) -> Tensor:
-            tensor, made[param.name] = new_like(first, shape, dtype)
-            return tensor
+            made, handed = new_like(first, shape, dtype)
+            results[param.name] = made
 
-        chosen = None if product is None else products.find(product)
-        call = bind(spec, inputs | outputs, attrs, api=api, product=chosen, names=names, superset=True, allocate=allocate)
+            def hand_over() -> None:
+                results[param.name] = handed(made)
+
+            finish.append(hand_over)
+            return from_array(made, param.python)
+
+        call = bind(spec, tensors, attrs, api=api, product=product, names=names, superset=True, allocate=allocate)
         plan = self.plan(call)
-        workspace = np.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
-        plan.run(call.tensors, 0 if workspace is None else workspace.__array_interface__["data"][0])
-        finished = tuple(made[param.name]() if param.name in made else results[param.name] for param in spec.outputs)
-        return finished[0] if len(finished) == 1 else finished
+        if key is not None:
+            self.keep(key, plan)
+        plan.run_with_workspace([tensor.start for tensor in call.tensors])
+        for hand_over in finish:
+            hand_over()
+        finished = tuple(results.values())
+        return finished[0] if self._single else finished
 
-    def _outputs(self, out: Any, names: dict[str, str], api: str) -> tuple[dict[str, Any], dict[str, Tensor | None]]:
-        """What the caller passed as out=, and its description; `names` learns how the caller spells outputs."""
+    def _tuple_of_outputs(self, out: Any) -> tuple[Any, ...]:
         params = self.spec.outputs
-        single = len(params) == 1
-        if out is not None and not single and not (isinstance(out, (tuple, list)) and len(out) == len(params)):
-            expected = ", ".join(param.python for param in params)
-            raise TypeError(f"out of {api} must be a tuple ({expected}) of {len(params)} arrays or None; got {type(out).__name__}")
-        values = (out,) if single else (None,) * len(params) if out is None else tuple(out)
-        for i, param in enumerate(params):
-            names[param.name] = "out" if single else f"out[{i}] ({param.python})"
-        results = {param.name: value for param, value in zip(params, values, strict=True)}
-        described = {name: None if value is None else from_array(value, names[name], api) for name, value in results.items()}
-        return results, described
+        if out is None:
+            return (None,) * len(params)
+        if isinstance(out, (tuple, list)) and len(out) == len(params):
+            return tuple(out)
+        expected = ", ".join(param.python for param in params)
+        raise TypeError(f"out of {self.api} must be a tuple of {len(params)} arrays ({expected}); got {type(out).__name__}")
+
+
+def sketches(
+    params: Sequence[Param | Attr], values: Sequence[Any], outs: Sequence[Any], product: Product
+) -> tuple[tuple[Any, ...], list[int]] | None:
+    """A key that says all of a call that its plan depends on, and the addresses of its tensors (0 for outputs to be made).
+
+    None where a value is of a kind that only the full path understands.
+    """
+    key: list[Any] = [product]
+    addresses: list[int] = []
+    for param, value in zip(params, values, strict=True):
+        if isinstance(param, Attr):
+            key += (type(value), tuple(value) if type(value) is list else value)
+            continue
+        known = sketch(value)
+        if known is None:
+            return None
+        key.append(known[0])
+        addresses.append(known[1])
+    for value in outs:
+        known = _TO_BE_MADE if value is None else sketch(value)
+        if known is None:
+            return None
+        key.append(known[0])
+        addresses.append(known[1])
+    return tuple(key), addresses
 
 
 def operator_of(function: object) -> Operator | None:

@@ -307,6 +307,8 @@ class OpSpec:
     def __post_init__(self) -> None:
         if set(self.stages) != set(STAGES):
             raise TypeError(f"{self.name}: stages must be {STAGES} in some order")
+        if self.tensors != self.inputs + self.outputs:
+            raise TypeError(f"{self.name}: outputs must come after inputs")
 
     @property
     def python(self) -> str:

@@ -1,5 +1,6 @@
 """Tensor: where elements lie in memory, and how they lie there. Made from arrays of any library, without copying."""
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable
@@ -12,9 +13,12 @@ from anycann import dtypes
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
-__all__ = ["Tensor", "contiguous_strides", "from_array", "memory", "new_like", "out_of_storage"]
+__all__ = ["Tensor", "address_of", "contiguous_strides", "from_array", "memory", "new_like", "out_of_storage", "sketch"]
 
 ND = dtypes.FORMATS["ND"]
+
+_word_at = ctypes.c_void_p.from_address
+_DATA = object.__basicsize__  # NumPy keeps the data pointer right behind the object's head; its C macros rely on that too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +53,19 @@ class Tensor:
             reach = (size - 1) * stride
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All of a tensor but where it lies."""
+        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable
+
+    def layout(self) -> "Tensor":
+        """The tensor without its memory: element (0, 0, …) at address 0."""
+        return Tensor(0, self.dtype, self.shape, self.strides, writable=self.writable)
+
+    def at(self, start: int) -> "Tensor":
+        """The same layout with element (0, 0, …) at an address."""
+        return Tensor(start, self.dtype, self.shape, self.strides, writable=self.writable)
 
     def bytes_touched(self) -> tuple[int, int]:
         """First byte address of the elements and the one past their last byte."""
@@ -91,8 +108,7 @@ def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: objec
     if any(step % size for step, count in zip(array.strides, array.shape, strict=True) if count > 1):
         mend = "Pass np.ascontiguousarray(...)."
         raise AclnnError(161002, api, f"{name} must have byte strides that are multiples of {size}; got {array.strides}. {mend}")
-    address: int = array.__array_interface__["data"][0]
-    return Tensor(address, dtype, array.shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
+    return Tensor(address_of(array), dtype, array.shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
 
 
 def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
@@ -134,17 +150,44 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
     )
 
 
-def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Tensor, Callable[[], object]]:
-    """A new contiguous tensor, and a function that gives it to the caller as the kind of object that `array` is."""
+def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Callable[[Any], object]]:
+    """A new array, NumPy's or torch's, for a caller who passed `array`, and what makes it the caller's kind once it is filled."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        made = torch.empty(shape, dtype=getattr(torch, dtype.name))
-        return _from_torch(torch, made, "out"), lambda: made
-    result = np.empty(shape, dtypes.to_numpy(dtype))
-    tensor = _from_numpy(result, "out", "anycann")
+        return torch.empty(shape, dtype=getattr(torch, dtype.name)), _itself
+    made = np.empty(shape, dtypes.to_numpy(dtype))
     if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
-        return tensor, lambda: result
-    from anycann import dlpack
-
+        return made, _itself
     namespace = array.__array_namespace__()
-    return tensor, lambda: namespace.from_dlpack(dlpack.Exporter(tensor))
+
+    def hand_over(filled: Any) -> object:
+        from anycann import dlpack
+
+        return namespace.from_dlpack(dlpack.Exporter(_from_numpy(filled, "out", "anycann")))
+
+    return made, hand_over
+
+
+def _itself(made: Any) -> object:
+    return made
+
+
+def address_of(array: Any) -> int:
+    """The address of the first element of a NumPy array or torch tensor."""
+    if isinstance(array, np.ndarray):
+        return _word_at(id(array) + _DATA).value or 0
+    address: int = array.data_ptr()
+    return address
+
+
+def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
+    """What a plan may depend on of an array, and its address; None for kinds that `from_array` must look at."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
+    if kind is Tensor:
+        return value.key, value.start
+    torch = sys.modules.get("torch")
+    if torch is not None and kind is torch.Tensor and value.is_cpu and not (value.requires_grad or value.is_neg()):
+        return (value.dtype, value.shape, value.stride(), value.layout), value.data_ptr()
+    return None
