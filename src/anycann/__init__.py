@@ -6,6 +6,7 @@ interface. Importing this package is light: kernels are compiled, and Numba impo
 
 from anycann.backends.threads import get_num_threads as get_num_threads
 from anycann.backends.threads import set_num_threads as set_num_threads
+from anycann.buffers import release_buffers as release_buffers
 from anycann.errors import AclnnError as AclnnError
 from anycann.ops import *  # noqa: F403  (the operators' functions)
 from anycann.products import set_product as set_product

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anycann import overlap, products
+from anycann import buffers, overlap, products
 from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
@@ -73,7 +73,7 @@ class Plan:
     def run_with_workspace(self, addresses: Sequence[int]) -> None:
         """Run with a workspace of its own."""
         if self.workspace_size:
-            workspace = np.empty(self.workspace_size, np.uint8)
+            workspace = buffers.empty((self.workspace_size,), np.dtype(np.uint8))
             self.run(addresses, address_of(workspace))
         else:
             self.run(addresses, 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anycann import dtypes
+from anycann import buffers, dtypes
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
@@ -154,8 +154,8 @@ def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Any, 
     """A new array, NumPy's or torch's, for a caller who passed `array`, and what makes it the caller's kind once it is filled."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return torch.empty(shape, dtype=getattr(torch, dtype.name)), _itself
-    made = np.empty(shape, dtypes.to_numpy(dtype))
+        return _new_torch(torch, shape, dtype), _itself
+    made = buffers.empty(shape, dtypes.to_numpy(dtype))
     if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
         return made, _itself
     namespace = array.__array_namespace__()
@@ -166,6 +166,13 @@ def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Any, 
         return namespace.from_dlpack(dlpack.Exporter(_from_numpy(filled, "out", "anycann")))
 
     return made, hand_over
+
+
+def _new_torch(torch: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    kind = getattr(torch, dtype.name)
+    if math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
+        return torch.empty(shape, dtype=kind)
+    return torch.from_numpy(buffers.empty(shape, np.dtype(f"i{dtype.itemsize}"))).view(kind)
 
 
 def _itself(made: Any) -> object:

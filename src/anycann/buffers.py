@@ -1,0 +1,99 @@
+"""Memory for large results: given back when the result is dropped, and used again without paying for fresh pages.
+
+A page that a process touches for the first time costs more than a kernel's work on it. Results of at least POOLED_FROM
+bytes therefore come from blocks that earlier, dropped results have returned. At most the number of bytes in the variable
+ANYCANN_BUFFER_POOL (default 1 GiB, or an eighth of the memory if that is less; 0 turns the pool off) is kept unused.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["empty", "release_buffers"]
+
+POOLED_FROM = 1 << 20
+
+
+def _limit() -> int:
+    text = os.environ.get("ANYCANN_BUFFER_POOL", "").strip()
+    if text:
+        if not text.isdigit():
+            raise ValueError(f"ANYCANN_BUFFER_POOL must be a number of bytes; got {text!r}")
+        return int(text)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 << 30
+    return min(1 << 30, memory // 8)
+
+
+class _Pool:
+    """Unused blocks, the oldest first. The lock is re-entrant: dropping an array may run `give` anywhere."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.free: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self.kept = 0
+        self.limit: int | None = None
+
+    def enabled(self) -> bool:
+        if self.limit is None:
+            self.limit = _limit()
+        return self.limit > 0
+
+    def take(self, size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+        with self.lock:
+            for place in reversed(range(len(self.free))):
+                if self.free[place].size == size:
+                    self.kept -= size
+                    return self.free.pop(place)
+        return np.empty(size, np.uint8)
+
+    def give(self, block: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
+        with self.lock:
+            self.free.append(block)
+            self.kept += block.size
+            while self.kept > (self.limit or 0):
+                self.kept -= self.free.pop(0).size
+
+    def clear(self) -> None:
+        with self.lock:
+            self.free.clear()
+            self.kept = 0
+
+
+_pool = _Pool()
+
+
+class _Lease:
+    """The owner of a result's memory; NumPy keeps it as the base of the array and of all its views."""
+
+    __slots__ = ("__array_interface__", "block")
+
+    def __init__(self, block: "np.ndarray[Any, np.dtype[np.uint8]]", size: int) -> None:
+        self.block = block
+        self.__array_interface__ = block[:size].__array_interface__
+
+    def __del__(self, give: Callable[..., None] = _pool.give) -> None:  # bound here: globals may be gone at exit
+        give(self.block)
+
+
+def _rounded(size: int) -> int:
+    """Sizes in steps of an eighth, so that results of similar size share blocks."""
+    step = 1 << (size.bit_length() - 4)
+    return -(-size // step) * step
+
+
+def empty(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> "np.ndarray[Any, Any]":
+    """An uninitialised array, as numpy.empty makes it; a large one from the pool."""
+    size = dtype.itemsize
+    for count in shape:
+        size *= count
+    if size < POOLED_FROM or not _pool.enabled():
+        return np.empty(shape, dtype)
+    return np.asarray(_Lease(_pool.take(_rounded(size)), size)).view(dtype).reshape(shape)
+
+
+def release_buffers() -> None:
+    """Give the memory that is kept for coming results back to the system."""
+    _pool.clear()
