@@ -218,6 +218,7 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     spec = op.spec
     api = f"{spec.name}GetWorkspaceSize"
     order = tuple(param.name for param in spec.params)
+    is_attr = tuple(isinstance(param, Attr) for param in spec.params)
     signature = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in order]
         + [inspect.Parameter("product", inspect.Parameter.KEYWORD_ONLY, default=None)]
@@ -227,7 +228,7 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
         if named or len(args) != len(order):
             args = signature.bind(*args, **named).args
         chosen = products.current() if product is None else products.find(product)
-        described = sketches(spec.params, args, (), chosen)
+        described = sketches(is_attr, args, (), chosen)
         plan = None if described is None else op.known((api, described[0]))
         if described is not None and plan is not None and not plan.outputs_meet(described[1]):
             return plan.workspace_size, Executor(spec.name, plan, described[1], args)

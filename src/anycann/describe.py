@@ -6,6 +6,9 @@ from anycann.spec import MAX_RANK, Attr, Broadcast, Int, IntArray, Let, OpSpec, 
 __all__ = ["checks", "docstring", "dtype_table", "parameter"]
 
 
+_ANY_SHAPE = "any shape"
+
+
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
 
@@ -15,7 +18,7 @@ def shape_words(param: Tensor) -> str:
     if isinstance(param.shape, Broadcast):
         return f"the broadcast of {' and '.join(param.shape.names)}"
     if len(param.axes) == 1 and param.axes[0].startswith("*"):
-        return "any shape"
+        return _ANY_SHAPE
     return f"[{', '.join('...' if axis.startswith('*') else axis for axis in param.axes)}]"
 
 
@@ -85,7 +88,7 @@ def _shapes(spec: OpSpec) -> list[tuple[int, str]]:
             rows.append((161002, f"{rule.axis} = {rule.expression}, {rule.sentence}"))
         elif rule.stage == "shapes":
             rows.append(_rule(rule))
-    return rows + [(161002, f"{param.name} has shape {shape_words(param)}") for param in spec.tensors]
+    return rows + [(161002, f"{param.name} has shape {shape_words(param)}") for param in spec.tensors if shape_words(param) != _ANY_SHAPE]
 
 
 def _rule(rule: Rule) -> tuple[int, str]:

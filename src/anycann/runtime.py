@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anycann import buffers, overlap, products
+from anycann import buffers, dtypes, overlap, products
 from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
@@ -20,7 +20,9 @@ __all__ = ["ALIGNMENT", "Operator", "Plan", "aligned_bytes", "operator_of", "ske
 
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
-_TO_BE_MADE: tuple[tuple[Any, ...], int] = ((), 0)
+MATCHED = 8  # arrays, as many as `backends.match` compares, and one to spare
+_SIMPLE = (int, float, bool, str, type(None))
+_TO_BE_MADE: tuple[tuple[Any, ...], Any] = ((), None)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -38,6 +40,7 @@ class Plan:
         self.spec = call.spec
         self.workspace_size = workspace_size
         self.launch = launch  # None: nothing to compute
+        self.repeated: Repeated | None = None
         self.layouts = tuple([tensor.layout() for tensor in call.tensors])
         self.results = tuple([(layout.shape, layout.dtype) for layout in self.layouts[-len(self.spec.outputs) :]])
         spans = [layout.bytes_touched() for layout in self.layouts]
@@ -71,12 +74,20 @@ class Plan:
         self.launch(addresses, -(-workspace // ALIGNMENT) * ALIGNMENT)
 
     def run_with_workspace(self, addresses: Sequence[int]) -> None:
-        """Run with a workspace of its own."""
+        """`run` with a workspace of its own."""
+        self._with_workspace(self.run, addresses)
+
+    def run_apart(self, addresses: Sequence[int]) -> None:
+        """`run_with_workspace` on outputs that are known to share no memory with other operands."""
+        if self.launch is not None:
+            self._with_workspace(self.launch, addresses)
+
+    def _with_workspace(self, run: Launch, addresses: Sequence[int]) -> None:
         if self.workspace_size:
             workspace = buffers.empty((self.workspace_size,), np.dtype(np.uint8))
-            self.run(addresses, address_of(workspace))
+            run(addresses, -(-address_of(workspace) // ALIGNMENT) * ALIGNMENT)
         else:
-            self.run(addresses, 0)
+            run(addresses, 0)
 
     def _apart(self, addresses: Sequence[int]) -> tuple[list[Any], list[int]]:
         """Copies of the memory of inputs that share elements with an output, and the addresses to use."""
@@ -90,6 +101,59 @@ class Plan:
         return copies, result
 
 
+class Repeated:
+    """The latest call on NumPy arrays: the next one like it needs no key, only a comparison."""
+
+    __slots__ = ("attrs", "is_attr", "made", "match", "plan", "product")
+
+    def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
+        from anycann.backends.match import matcher
+
+        self.plan, self.is_attr, self.product = plan, is_attr, product
+        self.attrs = tuple([value if attr else None for attr, value in zip(is_attr, values, strict=True)])
+        inputs = [value for attr, value in zip(is_attr, values, strict=True) if not attr]
+        self.made = outs[0] is None
+        results = self.new() if self.made else outs
+        self.match = matcher([*inputs, *results], len(inputs))
+
+    @staticmethod
+    def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
+        """Whether calls like this one can be recognised: NumPy arrays, simple attributes, all outputs given or none."""
+        if plan.launch is None or len(plan.layouts) >= MATCHED:
+            return False
+        kinds = {type(value) for value in outs}
+        if kinds not in ({np.ndarray}, {type(None)}):
+            return False
+        return all(type(value) in _SIMPLE if attr else type(value) is np.ndarray for attr, value in zip(is_attr, values, strict=True))
+
+    def new(self) -> tuple[Any, ...]:
+        return tuple([buffers.empty(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.plan.results])
+
+    def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[int, ...], tuple[Any, ...]] | None:
+        """The addresses and the outputs of a call like the latest one; None if it is another."""
+        if product is not self.product:
+            return None
+        objects = []
+        for attr, known, value in zip(self.is_attr, self.attrs, values, strict=True):
+            if attr:
+                if value is not known and (type(value) is not type(known) or value != known):
+                    return None
+            elif type(value) is np.ndarray:
+                objects.append(id(value))
+            else:
+                return None
+        if self.made:
+            if any(value is not None for value in outs):
+                return None
+            outs = self.new()
+        for value in outs:
+            if type(value) is not np.ndarray:
+                return None
+            objects.append(id(value))
+        found: tuple[int, ...] | None = self.match(objects)
+        return None if found is None else (found, outs)
+
+
 class Operator:
     """An operator: its contract, the kernels in its folder, and the plans of its recent calls."""
 
@@ -97,8 +161,10 @@ class Operator:
         self.spec, self.package = spec, package
         self.api = f"anycann.{spec.python}"
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
+        self._is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self._single = len(spec.outputs) == 1
         self._known: dict[Hashable, Plan] = {}
+        self._last: Repeated | None = None
         self._lock = threading.Lock()
 
     def plan(self, call: Call) -> Plan:
@@ -141,16 +207,24 @@ class Operator:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else self._tuple_of_outputs(out)
-        described = sketches(self._given, values, outs, chosen)
+        last = self._last
+        if last is not None:
+            found = last.recognise(values, outs, chosen)
+            if found is not None:
+                last.plan.run_apart(found[0])
+                return found[1][0] if self._single else found[1]
+        described = sketches(self._is_attr, values, outs, chosen)
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
-            return self._checked(values, outs, chosen, described and described[0])
+            return self._checked(values, outs, chosen, None if described is None else described[0])
+        if plan.repeated is None and Repeated.suits(plan, self._is_attr, values, outs):
+            plan.repeated = Repeated(plan, self._is_attr, values, outs, chosen)
+        self._last = plan.repeated
         addresses = described[1]
-        if None in outs:
-            outs = tuple(
-                [new_like(values[0], *like)[0] if value is None else value for value, like in zip(outs, plan.results, strict=True)]
-            )
-            addresses[len(addresses) - len(outs) :] = [address_of(value) for value in outs]
+        if None in addresses:
+            made = [new_like(values[0], *like)[0] for like in plan.results]
+            outs = tuple([new if value is None else value for value, new in zip(outs, made, strict=True)])
+            addresses[-len(outs) :] = [address_of(value) for value in outs]
         if plan.outputs_meet(addresses):
             return self._checked(values, outs, chosen, None)
         plan.run_with_workspace(addresses)
@@ -203,23 +277,24 @@ class Operator:
 
 
 def sketches(
-    params: Sequence[Param | Attr], values: Sequence[Any], outs: Sequence[Any], product: Product
-) -> tuple[tuple[Any, ...], list[int]] | None:
-    """A key that says all of a call that its plan depends on, and the addresses of its tensors (0 for outputs to be made).
+    is_attr: Sequence[bool], values: Sequence[Any], outs: Sequence[Any], product: Product
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """A key that says all of a call that its plan depends on, and the addresses of its tensors (None for outputs to be made).
 
     None where a value is of a kind that only the full path understands.
     """
     key: list[Any] = [product]
-    addresses: list[int] = []
-    for param, value in zip(params, values, strict=True):
-        if isinstance(param, Attr):
-            key += (type(value), tuple(value) if type(value) is list else value)
-            continue
-        known = sketch(value)
-        if known is None:
-            return None
-        key.append(known[0])
-        addresses.append(known[1])
+    addresses: list[Any] = []
+    for attr, value in zip(is_attr, values, strict=True):
+        if attr:
+            kind = type(value)
+            key += (kind, tuple(value) if kind is list else value)
+        else:
+            known = sketch(value)
+            if known is None:
+                return None
+            key.append(known[0])
+            addresses.append(known[1])
     for value in outs:
         known = _TO_BE_MADE if value is None else sketch(value)
         if known is None:

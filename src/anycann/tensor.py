@@ -194,7 +194,14 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
         return value.key, value.start
-    torch = sys.modules.get("torch")
-    if torch is not None and kind is torch.Tensor and value.is_cpu and not (value.requires_grad or value.is_neg()):
-        return (value.dtype, value.shape, value.stride(), value.layout), value.data_ptr()
+    if kind.__name__ == "Tensor" and kind is _torch_tensor() and value.is_cpu and not value.requires_grad and not value.is_neg():
+        try:
+            return (value.dtype, value.shape, value.stride()), value.data_ptr()
+        except (RuntimeError, NotImplementedError):  # a tensor without strides
+            return None
     return None
+
+
+def _torch_tensor() -> Any:
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.Tensor

@@ -19,7 +19,7 @@ from numba.core.compiler import CompileResult
 
 from anycann import caches
 
-__all__ = ["Kernel", "cache_folder", "device", "kernel"]
+__all__ = ["Kernel", "cache_folder", "device", "function", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,22 +69,28 @@ class _DiskCache:
 class Kernel:
     """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers."""
 
-    def __init__(self, function: Callable[..., None]) -> None:
+    def __init__(self, function: Callable[..., Any], result: Any = numba.void, nogil: bool = True) -> None:
         if config.DISABLE_JIT:
             raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
         self.function = function
-        self.dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+        self.result = result
+        self.dispatcher = numba.njit(nogil=nogil, error_model="numpy")(function)
         self.dispatcher._cache = _DiskCache(function)
         self.for_types = functools.cache(self._compile)
 
-    def _compile(self, *types: object) -> Callable[..., None]:
-        entry: Callable[..., None] = self.dispatcher.compile(numba.void(*types))
+    def _compile(self, *types: object) -> Callable[..., Any]:
+        entry: Callable[..., Any] = self.dispatcher.compile(self.result(*types))
         return entry
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
     """Mark the outermost function of a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags; no result."""
     return Kernel(function)
+
+
+def function(result: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Mark a short compiled function with a result, which keeps the GIL."""
+    return lambda marked: Kernel(marked, result, nogil=False)
 
 
 def device(function: F) -> F:
