@@ -17,8 +17,20 @@ a call with several mistakes gets the code of the first. `help()` of a Python fu
 
 def section(spec: OpSpec) -> str:
     """One operator in Markdown."""
-    doors = f"`anycann.{spec.python}`" + (f", `anycann.aclnn.{spec.name}GetWorkspaceSize` and `anycann.aclnn.{spec.name}`" if spec.two_phase else "")
-    lines = [f"## {spec.name}", "", spec.summary, "", f"Python: {doors}.", "", "```text", *(part.strip() for part in spec.formula.split(";")), "```"]
+    doors = f"`anycann.{spec.python}`" + (
+        f", `anycann.aclnn.{spec.name}GetWorkspaceSize` and `anycann.aclnn.{spec.name}`" if spec.two_phase else ""
+    )
+    lines = [
+        f"## {spec.name}",
+        "",
+        spec.summary,
+        "",
+        f"Python: {doors}.",
+        "",
+        "```text",
+        *(part.strip() for part in spec.formula.split(";")),
+        "```",
+    ]
     lines += ["", "| parameter | Python | what it is |", "|---|---|---|"]
     lines += [f"| {param.name} | {param.python} | {parameter(param).replace('|', '/')} |" for param in spec.params]
     tensors = [param for param in spec.params if isinstance(param, Tensor)]

@@ -1,0 +1,350 @@
+"""Blocks for CPU kernels: strided, broadcast and converted operands, seen as short contiguous runs; nothing is materialised.
+
+A *layout* describes how a tensor lies under an iteration shape: the int64 words [dtype code, dimensions, size, stride, size, stride, …],
+innermost dimension first, dimensions that continue each other merged, broadcast dimensions with stride 0. A kernel walks the
+row-major index `flat` of the iteration shape in blocks: `room` says how long the next block can be, `block_in` gives an operand of it,
+`block_out` and `flush` take the results. A run that is contiguous in memory is used where it lies, any other is copied bit for bit
+through scratch memory on the stack. A kernel may compute in float32 on operands of any type: tag F32 over another dtype converts.
+
+An *operand* is a tuple (tag, address, step): element i of the run lies at index i * step, step being 0 or 1; with step 0 the address
+holds the one element 16 times.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from anycann.backends.cpu import device
+from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, lanes, operation
+from anycann.backends.cpu_simd import (
+    BF16,
+    F16,
+    F32,
+    LANES,
+    Tag,
+    absolute,
+    bits,
+    copy1,
+    f32x16,
+    from_bits,
+    itemsize,
+    load,
+    load1_i64,
+    load_bits_tail,
+    load_f64,
+    load_tail,
+    narrow,
+    prefetch,
+    select,
+    splat_i,
+    store,
+    store_tail,
+    widen,
+)
+from anycann.dtypes import DType
+from anycann.tensor import Tensor
+
+__all__ = [
+    "BLOCK", "LAYOUT", "SCRATCH", "Held", "block_in", "block_out", "fetch", "fetch_bits", "flush", "layout", "layouts", "nest_of",
+    "offset_of", "room", "round_odd", "run_in", "run_out", "stack", "store_line", "store_sums", "streams", "sweep", "unload",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BLOCK = 1024  # elements of a block that is copied
+SCRATCH = 8 * BLOCK + 128  # bytes of scratch for an operand: its bits, and then those bits as float32
+DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
+AHEAD = 2048  # bytes between a load and the prefetch of what comes later
+STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
+
+_MAX_DIMENSIONS = 8
+LAYOUT = 8 * (2 + 2 * _MAX_DIMENSIONS)  # bytes of a layout
+_CODES = {"float16": 0, "bfloat16": 1, "float32": 2, "int32": 3}
+_HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
+
+
+def nest_of(strides: Sequence[int], shape: Sequence[int]) -> list[tuple[int, int]]:
+    """The loops (size, stride) over a tensor, innermost first: no dimension of size 1, none that continues the one inside it."""
+    nest: list[tuple[int, int]] = []
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if nest and stride == nest[-1][0] * nest[-1][1]:
+            nest[-1] = (nest[-1][0] * size, nest[-1][1])
+        else:
+            nest.append((size, stride))
+    return nest or [(1, 1)]
+
+
+class Held:
+    """An array that kernels read by its address, which is good as long as this object lives."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self, array: "np.ndarray[Any, Any]") -> None:
+        self.array = array
+        self.address: int = array.__array_interface__["data"][0]
+
+
+def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """The words that describe strides under a shape."""
+    nest = nest_of(strides, shape)
+    padded = nest + [(1, 0)] * (_MAX_DIMENSIONS - len(nest))
+    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop)]
+
+
+def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
+    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
+    rows = []
+    for tensor in tensors:
+        own = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
+        rows.append(layout(tensor.dtype, [0] * (len(shape) - len(own)) + own, shape))
+    return Held(np.array(rows, np.int64))
+
+
+def streams(output: Tensor) -> bool:
+    """Whether an output is so large that its stores should bypass the caches."""
+    return output.numel * output.dtype.itemsize >= STREAM
+
+
+def _apart(function: F) -> F:
+    """Mark a function that kernels call and that is not inlined."""
+    compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return compiled
+
+
+@intrinsic(prefer_literal=True)
+def stack(typing_context: Any, size: types.Type) -> Any:
+    """The address of `size` bytes, a constant, on the stack of the kernel, aligned to 64."""
+    if not isinstance(size, types.IntegerLiteral):
+        return None
+    count = size.literal_value
+
+    def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Value:
+        with builder.goto_entry_block():
+            memory = builder.alloca(ir.ArrayType(I8, count))
+        memory.align = 64
+        return builder.ptrtoint(memory, I64)
+
+    return types.intp(size), generate
+
+
+@operation(types.void, Tag, types.intp, types.intp, f32x16, f32x16)
+def store_line(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
+    """Round 32 elements once and write them from i on past the caches; the place must be aligned to 64 bytes."""
+    lines = [e.narrowed(tag, v0), e.narrowed(tag, v1)]
+    if tag.itemsize == 2:
+        lines = [e.b.shuffle_vector(*lines, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES))))]
+    for number, line in enumerate(lines):
+        write = e.b.store(line, e.pointer(e.b.add(address, I64(64 * number)), i, tag.itemsize, line.type))
+        write.align = 64
+        write.set_metadata("nontemporal", e.b.module.add_metadata([I32(1)]))
+
+
+@_apart
+def copy_run(size: int, target: int, target_stride: int, source: int, source_stride: int, n: int) -> None:
+    """Copy n elements of `size` bytes, bit for bit."""
+    for i in range(n):
+        copy1(size, target, i * target_stride, source, i * source_stride)
+
+
+@device
+def offset_of(words: int, flat: int) -> int:
+    """Where element `flat` of the iteration lies, counted in elements from element 0."""
+    offset, rest, last = 0, flat, load1_i64(words, 1) - 1
+    for d in range(last):
+        size = load1_i64(words, 2 + 2 * d)
+        outer = rest // size
+        offset += (rest - outer * size) * load1_i64(words, 3 + 2 * d)
+        rest = outer
+    return offset + rest * load1_i64(words, 3 + 2 * last)
+
+
+@_apart
+def _copy_block(size: int, address: int, words: int, flat: int, n: int, packed: int, outward: bool) -> None:
+    """Copy n elements from `flat` on, bit for bit, between where they lie and packed memory."""
+    inner, stride, outer, jump = load1_i64(words, 2), load1_i64(words, 3), load1_i64(words, 4), load1_i64(words, 5)
+    row = flat // inner
+    position, rows = flat - row * inner, outer - row % outer
+    offset, done = offset_of(words, flat), 0
+    while done < n:
+        count = min(n - done, inner - position)
+        place, there = address + offset * size, packed + done * size
+        copy_run(size, place if outward else there, stride if outward else 1, there if outward else place, 1 if outward else stride, count)
+        done += count
+        rows -= 1
+        if rows > 0:
+            offset += jump - position * stride
+        else:
+            offset, rows = offset_of(words, flat + done), outer
+        position = 0
+
+
+@_apart
+def _to_single(code: int, source: int, target: int, n: int) -> None:
+    """Widen n elements of a 16-bit type to float32; the target has room for a multiple of 16."""
+    for i in range(0, n, LANES):
+        m = min(LANES, n - i)
+        store(F32, target, i, load_tail(F16, source, i, m) if code == _HALF else load_tail(BF16, source, i, m))
+
+
+@_apart
+def _from_single(code: int, source: int, target: int, n: int) -> None:
+    """Round n float32 once to a 16-bit type; the source has room for a multiple of 16."""
+    for i in range(0, n, LANES):
+        m = min(LANES, n - i)
+        if code == _HALF:
+            store_tail(F16, target, i, load(F32, source, i), m)
+        else:
+            store_tail(BF16, target, i, load(F32, source, i), m)
+
+
+@device
+def room(tag: Tag, words: int, flat: int, n: int) -> int:
+    """How many of the n elements from `flat` on this operand can give, or take, as one block."""
+    if itemsize(tag) == 4 and load1_i64(words, 0) != _SINGLE:
+        n = min(n, BLOCK)
+    inner, stride = load1_i64(words, 2), load1_i64(words, 3)
+    if 0 <= stride <= 1:
+        left = inner - flat % inner
+        if inner >= DIRECT or n <= left:
+            return min(n, left)
+    return min(n, BLOCK)
+
+
+@device
+def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> tuple[Tag, int, int]:
+    """The operand of n elements from `flat` on; n must be within `room`, the scratch has SCRATCH bytes."""
+    code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
+    size = itemsize(tag) if code == _SINGLE else 2
+    source, step = address + offset_of(words, flat) * size, 1
+    whole = n <= inner - flat % inner
+    if stride == 0 and whole:
+        for k in range(LANES):
+            copy1(size, scratch, k, source, 0)
+        source, step, n = scratch, 0, LANES
+    elif stride != 1 or not whole:
+        _copy_block(size, address, words, flat, n, scratch, False)
+        source = scratch
+    if itemsize(tag) == 4 and code != _SINGLE:
+        _to_single(code, source, scratch + 4 * BLOCK, n)
+        source = scratch + 4 * BLOCK
+    return tag, source, step
+
+
+@device
+def block_out(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> int:
+    """Where to write n elements from `flat` on: in place, or in the scratch."""
+    code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
+    if (itemsize(tag) == 4 and code != _SINGLE) or stride != 1 or n > inner - flat % inner:
+        return scratch
+    return address + offset_of(words, flat) * itemsize(tag)
+
+
+@device
+def flush(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int, written: int) -> None:
+    """Finish the block that `block_out` made: `written` is its answer."""
+    if written != scratch:
+        return
+    code, packed = load1_i64(words, 0), scratch
+    size = itemsize(tag) if code == _SINGLE else 2
+    if itemsize(tag) == 4 and code != _SINGLE:
+        packed = scratch + 4 * BLOCK
+        _from_single(code, scratch, packed, n)
+    _copy_block(size, address, words, flat, n, packed, True)
+
+
+@device
+def run_in(tag: Tag, address: int, stride: int, n: int, scratch: int) -> int:
+    """The address of n <= BLOCK contiguous elements that lie `stride` apart: themselves, or a copy in the scratch."""
+    if stride == 1:
+        return address
+    copy_run(itemsize(tag), scratch, 1, address, stride, n)
+    return scratch
+
+
+@device
+def run_out(address: int, stride: int, scratch: int) -> int:
+    """Where to write at most BLOCK contiguous elements that shall lie `stride` apart: in place, or in the scratch."""
+    return address if stride == 1 else scratch
+
+
+@device
+def unload(tag: Tag, address: int, stride: int, n: int, scratch: int) -> None:
+    """Finish what `run_out` made."""
+    if stride != 1:
+        copy_run(itemsize(tag), address, stride, scratch, 1, n)
+
+
+@device
+def fetch(operand: tuple[Tag, int, int], i: int, m: int) -> Any:
+    """The m <= 16 elements from i on, widened to float32; what comes AHEAD bytes later is prefetched."""
+    tag, address, step = operand
+    prefetch(address + i * step * itemsize(tag) + AHEAD)
+    return load_tail(tag, address, i * step, m)
+
+
+@device
+def fetch_bits(operand: tuple[Tag, int, int], i: int, m: int) -> Any:
+    """The raw bits of the m <= 16 elements from i on; what comes AHEAD bytes later is prefetched."""
+    tag, address, step = operand
+    prefetch(address + i * step * itemsize(tag) + AHEAD)
+    return load_bits_tail(tag, address, i * step, m)
+
+
+@device
+def sweep(compute: Callable[[Any, int, int], Any], given: Any, tag: Tag, address: int, n: int, stream: bool) -> None:
+    """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches."""
+    i, limit, full = 0 * n, n, types.intp(LANES)
+    if stream:
+        limit = min(n, (-address & 63) // itemsize(tag))
+    while i < n:
+        while i + LANES <= limit:
+            store(tag, address, i, compute(given, i, full))
+            i += LANES
+        if i < limit:
+            store_tail(tag, address, i, compute(given, i, limit - i), limit - i)
+            i = limit
+        if limit < n:
+            while i + 2 * LANES <= n:
+                store_line(tag, address, i, compute(given, i, full), compute(given, i + LANES, full))
+                i += 2 * LANES
+            limit = n
+
+
+@device
+def round_odd(v: Any) -> Any:
+    """float64 to float32 so that a second rounding to 16 bits gives what one rounding would: inexact results get an odd last bit."""
+    near = narrow(v)
+    back = widen(near)
+    u = bits(near) - select(absolute(back) > absolute(v), splat_i(1), splat_i(0))
+    return from_bits(select((back < v) | (back > v), u | 1, u))
+
+
+@device
+def _sum(given: tuple[Tag, int, int, int], i: int, m: int) -> Any:
+    tag, sums, count, pitch = given
+    total = load_f64(sums, i)
+    for k in range(1, count):
+        total = total + load_f64(sums + 8 * pitch * k, i)
+    return narrow(total) if itemsize(tag) == 4 else round_odd(total)
+
+
+@device
+def store_sums(tag: Tag, sums: int, count: int, pitch: int, address: int, words: int, start: int, stop: int) -> None:
+    """Elements [start, stop) of an output: `count` rows of float64, `pitch` elements apart, added in order and rounded once.
+
+    15 float64 beyond the last one must be readable.
+    """
+    scratch, flat = stack(SCRATCH), start
+    while flat < stop:
+        n = room(tag, words, flat, stop - flat)
+        target = block_out(tag, address, words, flat, n, scratch)
+        sweep(_sum, (tag, sums + 8 * flat, count, pitch), tag, target, n, False)
+        flush(tag, address, words, flat, n, scratch, target)
+        flat += n

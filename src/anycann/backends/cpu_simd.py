@@ -1,0 +1,349 @@
+"""Vectors of 16 lanes for CPU kernels: written once like arithmetic, lowered by LLVM to AVX-512, AVX2, SSE or NEON.
+
+Types: `f32x16`, `i32x16`, `f64x16`, `mask16`. `+ - * /`, unary `-` and comparisons (which give a mask) work on them, `& | ^ ~` on
+integers and masks, `<< >>` (arithmetic) on integers. Where a vector is expected a number stands for that number in every lane; a
+Python float is rounded to the vector's element type. Nothing mixes element types silently.
+
+Dtype tags `F16`, `BF16`, `F32` choose code at compile time; Python passes None for a tag argument of a kernel. An address is a plain
+intp in bytes; the index that follows it counts elements of the tag's type, and no alignment is asked for unless the name says
+`stream`.
+
+Numerics: every operation is rounded once to nearest even; nothing is contracted, reassociated or flushed to zero, so that all
+targets give the same bits. Widening to float32 is exact (signalling NaNs may become quiet). Narrowing to 16 bits rounds once, half
+to even, keeps subnormals, overflows to infinity and turns every NaN into 0x7E00 (float16) or 0x7FC0 (bfloat16).
+"""
+
+from llvmlite import ir
+from numba.core import types
+
+from anycann.backends.cpu_llvm import (
+    BF16,
+    DOUBLE,
+    F16,
+    F32,
+    FLOAT,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    Emit,
+    Table,
+    Tag,
+    Value,
+    Vector,
+    f32x16,
+    f64x16,
+    i32x16,
+    lanes,
+    mask16,
+    operation,
+    raw_type,
+    same,
+)
+
+__all__ = [
+    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
+    "from_bits", "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits",
+    "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_i", "sqrt", "store",
+    "store1", "store1_f64", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes", "tag_of",
+    "to_float", "widen",
+]  # fmt: skip
+
+_INTP, _F32, _F64 = types.intp, types.float32, types.float64
+
+
+def tag_of(name: str) -> Tag:
+    """The tag of a dtype's name."""
+    return {tag.name: tag for tag in (F16, BF16, F32)}[name]
+
+
+@operation(_INTP, Tag)
+def itemsize(e: Emit, tag: Tag) -> Value:
+    """Bytes of an element, a constant."""
+    return I64(tag.itemsize)
+
+
+@operation(f32x16, Tag, _INTP, _INTP)
+def load(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
+    """16 elements from i on, widened exactly."""
+    return e.widened(tag, e.read(address, i, tag.itemsize, raw_type(tag)))
+
+
+@operation(f32x16, Tag, _INTP, _INTP, _INTP)
+def load_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
+    """n <= 16 elements from i on, 0 in the other lanes; memory beyond is not touched."""
+    return e.widened(tag, e.read_tail(address, i, tag.itemsize, raw_type(tag), n))
+
+
+@operation(i32x16, Tag, _INTP, _INTP)
+def load_bits(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
+    """The raw bits of 16 elements, zero-extended."""
+    raw = e.read(address, i, tag.itemsize, raw_type(tag))
+    return raw if tag.itemsize == 4 else e.b.zext(raw, e.shaped(raw, I32))
+
+
+@operation(i32x16, Tag, _INTP, _INTP, _INTP)
+def load_bits_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
+    """The raw bits of n <= 16 elements, zero-extended; 0 in the other lanes."""
+    raw = e.read_tail(address, i, tag.itemsize, raw_type(tag), n)
+    return raw if tag.itemsize == 4 else e.b.zext(raw, e.shaped(raw, I32))
+
+
+@operation(types.void, Tag, _INTP, _INTP, f32x16)
+def store(e: Emit, tag: Tag, address: Value, i: Value, v: Value) -> None:
+    """Round 16 elements once to the tag's type and write them from i on."""
+    e.write(address, i, tag.itemsize, e.narrowed(tag, v))
+
+
+@operation(types.void, Tag, _INTP, _INTP, f32x16, _INTP)
+def store_tail(e: Emit, tag: Tag, address: Value, i: Value, v: Value, n: Value) -> None:
+    """Round the first n <= 16 elements once and write them; memory beyond is not touched."""
+    e.write_tail(address, i, tag.itemsize, e.narrowed(tag, v), n)
+
+
+@operation(types.void, (F32,), _INTP, _INTP, f32x16)
+def store_stream(e: Emit, tag: Tag, address: Value, i: Value, v: Value) -> None:
+    """`store` of float32 past the caches; the line must be aligned to 64 bytes."""
+    _stream(e, tag, address, i, e.narrowed(tag, v))
+
+
+@operation(types.void, (F16, BF16), _INTP, _INTP, f32x16, f32x16)
+def store_stream2(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
+    """`store` of 32 elements of a 16-bit type past the caches; the line must be aligned to 64 bytes."""
+    halves = e.narrowed(tag, v0), e.narrowed(tag, v1)
+    both = ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES)))
+    _stream(e, tag, address, i, e.b.shuffle_vector(*halves, both))
+
+
+def _stream(e: Emit, tag: Tag, address: Value, i: Value, line: Value) -> None:
+    write = e.write(address, i, tag.itemsize, line)
+    write.align = 64
+    write.set_metadata("nontemporal", e.b.module.add_metadata([I32(1)]))
+
+
+@operation(types.void, _INTP)
+def prefetch(e: Emit, address: Value) -> None:
+    """Ask for the line at an address to be read into the nearest cache; any address is allowed."""
+    e.call("llvm.prefetch.p0", ir.VoidType(), e.b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1))
+
+
+@operation(types.void)
+def fence(e: Emit) -> None:
+    """Put streaming stores before whatever this thread does next; once at the end of a kernel that streams."""
+    e.b.fence("seq_cst")
+
+
+@operation(_F32, Tag, _INTP, _INTP)
+def load1(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
+    """Element i, widened exactly."""
+    return e.widened(tag, e.read(address, i, tag.itemsize, raw_type(tag).element))
+
+
+@operation(types.void, Tag, _INTP, _INTP, _F32)
+def store1(e: Emit, tag: Tag, address: Value, i: Value, value: Value) -> None:
+    """Round a number once to the tag's type and write element i."""
+    e.write(address, i, tag.itemsize, e.narrowed(tag, value))
+
+
+@operation(f64x16, _INTP, _INTP)
+def load_f64(e: Emit, address: Value, i: Value) -> Value:
+    """16 float64 from i on."""
+    return e.read(address, i, 8, lanes(DOUBLE))
+
+
+@operation(types.void, _INTP, _INTP, f64x16)
+def store_f64(e: Emit, address: Value, i: Value, v: Value) -> None:
+    """Write 16 float64 from i on."""
+    e.write(address, i, 8, v)
+
+
+@operation(_F64, _INTP, _INTP)
+def load1_f64(e: Emit, address: Value, i: Value) -> Value:
+    """The float64 at i."""
+    return e.read(address, i, 8, DOUBLE)
+
+
+@operation(types.void, _INTP, _INTP, _F64)
+def store1_f64(e: Emit, address: Value, i: Value, value: Value) -> None:
+    """Write the float64 at i."""
+    e.write(address, i, 8, value)
+
+
+@operation(types.int32, _INTP, _INTP)
+def load1_i32(e: Emit, address: Value, i: Value) -> Value:
+    """The int32 at i."""
+    return e.read(address, i, 4, I32)
+
+
+@operation(types.int64, _INTP, _INTP)
+def load1_i64(e: Emit, address: Value, i: Value) -> Value:
+    """The int64 at i."""
+    return e.read(address, i, 8, I64)
+
+
+@operation(types.void, _INTP, _INTP, types.int64)
+def store1_i64(e: Emit, address: Value, i: Value, value: Value) -> None:
+    """Write the int64 at i."""
+    e.write(address, i, 8, value)
+
+
+@operation(types.void, _INTP, _INTP, _INTP, _INTP, _INTP)
+def copy1(e: Emit, itemsize: Value, dst: Value, i: Value, src: Value, j: Value) -> None:
+    """Copy the bits of element j of src to element i of dst; an element has 2 or 4 bytes."""
+    with e.b.if_else(e.b.icmp_signed("==", itemsize, I64(2))) as (two, four):
+        with two:
+            e.write(dst, i, 2, e.read(src, j, 2, I16))
+        with four:
+            e.write(dst, i, 4, e.read(src, j, 4, I32))
+
+
+@operation(f32x16, _INTP, i32x16)
+def gather(e: Emit, address: Value, index: Value) -> Value:
+    """The elements of a float32 table at these offsets (not negative, counted in elements)."""
+    base = e.splat(e.b.inttoptr(address, FLOAT.as_pointer()))
+    where = e.b.gep(base, [index], source_etype=FLOAT)
+    everywhere = ir.Constant(lanes(I1), [1] * LANES)
+    vector = lanes(FLOAT)
+    name = f"llvm.masked.gather.v{LANES}f32.v{LANES}p0"
+    return e.call(name, vector, where, I32(4), everywhere, ir.Constant(vector, ir.Undefined))
+
+
+@operation(f32x16, _F32)
+def splat(e: Emit, x: Value) -> Value:
+    """x in every lane."""
+    return e.splat(x)
+
+
+@operation(i32x16, types.int32)
+def splat_i(e: Emit, x: Value) -> Value:
+    """x in every lane."""
+    return e.splat(x)
+
+
+@operation(i32x16)
+def iota(e: Emit) -> Value:
+    """0, 1, …, 15."""
+    return e.iota()
+
+
+@operation(same, Vector, Vector, Vector)
+def fma(e: Emit, a: Value, b: Value, c: Value) -> Value:
+    """a · b + c of floats, rounded once."""
+    return e.call(f"llvm.fma.v{LANES}{_kind(a)}", a.type, a, b, c)
+
+
+@operation(same, Vector)
+def absolute(e: Emit, v: Value) -> Value:
+    """|v| of floats; only the sign bit changes."""
+    return e.call(f"llvm.fabs.v{LANES}{_kind(v)}", v.type, v)
+
+
+@operation(same, Vector)
+def sqrt(e: Emit, v: Value) -> Value:
+    """The square root of floats, correctly rounded."""
+    return e.call(f"llvm.sqrt.v{LANES}{_kind(v)}", v.type, v)
+
+
+def _kind(v: Value) -> str:
+    return {FLOAT: "f32", DOUBLE: "f64"}[v.type.element]
+
+
+@operation(same, mask16, Vector, Vector)
+def select(e: Emit, mask: Value, a: Value, b: Value) -> Value:
+    """a where the mask is set, b elsewhere."""
+    return e.b.select(mask, a, b)
+
+
+@operation(types.boolean, mask16)
+def any_lane(e: Emit, mask: Value) -> Value:
+    """Whether the mask is set in some lane."""
+    return e.b.icmp_unsigned("!=", e.b.bitcast(mask, ir.IntType(LANES)), ir.IntType(LANES)(0))
+
+
+@operation(i32x16, f32x16)
+def bits(e: Emit, v: Value) -> Value:
+    """The bit patterns of floats."""
+    return e.cast(v, I32)
+
+
+@operation(f32x16, i32x16)
+def from_bits(e: Emit, i: Value) -> Value:
+    """The floats with these bit patterns."""
+    return e.cast(i, FLOAT)
+
+
+@operation(f32x16, i32x16)
+def to_float(e: Emit, i: Value) -> Value:
+    """Integers rounded to float32."""
+    return e.b.sitofp(i, e.shaped(i, FLOAT))
+
+
+@operation(f64x16, f32x16)
+def widen(e: Emit, v: Value) -> Value:
+    """float32 as float64, exactly."""
+    return e.b.fpext(v, e.shaped(v, DOUBLE))
+
+
+@operation(f32x16, f64x16)
+def narrow(e: Emit, v: Value) -> Value:
+    """float64 rounded once to float32."""
+    return e.b.fptrunc(v, e.shaped(v, FLOAT))
+
+
+@operation(lambda vector: vector.element, Vector, _INTP)
+def lane(e: Emit, v: Value, k: Value) -> Value:
+    """Lane k."""
+    return e.b.extract_element(v, e.b.trunc(k, I32))
+
+
+@operation(_F64, f64x16)
+def sum_lanes(e: Emit, v: Value) -> Value:
+    """The sum of the lanes in a fixed order: lane k + lane k+8, then k + (k+4), k + (k+2), and the two that are left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        low, high = (ir.Constant(lanes(I32, width), list(range(start, start + width))) for start in (0, width))
+        v = e.b.fadd(e.b.shuffle_vector(v, v, low), e.b.shuffle_vector(v, v, high))
+    return e.b.extract_element(v, I32(0))
+
+
+@operation(f32x16, Table, i32x16)
+def lookup(e: Emit, table: Table, index: Value) -> Value:
+    """table[index mod its size], from registers where the CPU can permute them."""
+    if e.has("avx512f"):
+        return _lookup_avx512(e, table, index)
+    index = e.b.and_(index, e.like(index, len(table.values) - 1))
+    if e.has("avx2") and len(table.values) < 32:
+        return _lookup_avx2(e, table, index)
+    return _lookup_memory(e, table, index)
+
+
+def _lookup_avx512(e: Emit, table: Table, index: Value) -> Value:
+    repeated = table.values * (2 if len(table.values) == 8 else 1)  # the instruction takes the low 4 bits of an index
+    low, high = (ir.Constant(lanes(FLOAT), list(part)) for part in (repeated[:16], repeated[-16:]))
+    if len(table.values) == 32:
+        return e.call("llvm.x86.avx512.vpermi2var.ps.512", low.type, low, index, high)
+    return e.call("llvm.x86.avx512.permvar.sf.512", low.type, low, index)
+
+
+def _lookup_avx2(e: Emit, table: Table, index: Value) -> Value:
+    halves, eight = [], lanes(FLOAT, 8)
+    for start in (0, 8):
+        part = e.b.shuffle_vector(index, index, ir.Constant(lanes(I32, 8), list(range(start, start + 8))))
+        constants = [ir.Constant(eight, list(table.values[k : k + 8])) for k in range(0, len(table.values), 8)]
+        found = [e.call("llvm.x86.avx2.permps", eight, constant, part) for constant in constants]
+        halves.append(found[0] if len(found) == 1 else e.b.select(e.b.icmp_signed(">", part, e.like(part, 7)), found[1], found[0]))
+    return e.b.shuffle_vector(*halves, e.iota())
+
+
+def _lookup_memory(e: Emit, table: Table, index: Value) -> Value:
+    kind = ir.ArrayType(FLOAT, len(table.values))
+    array = ir.GlobalVariable(e.b.module, kind, e.b.module.get_unique_name("table"))
+    array.initializer, array.linkage, array.global_constant = ir.Constant(kind, list(table.values)), "internal", True
+    result = ir.Constant(lanes(FLOAT), ir.Undefined)
+    for k in range(LANES):
+        where = e.b.gep(array, [I32(0), e.b.extract_element(index, I32(k))], source_etype=kind)
+        result = e.b.insert_element(result, e.b.load(where, typ=FLOAT), I32(k))
+    return result

@@ -1,0 +1,97 @@
+"""Smooth L1 gradient on the CPU: one pass over blocks of the broadcast shape.
+
+All operands of one dtype are read and written as they are; otherwise blocks are converted to float32 and the result from it. Where
+1 / beta is exact the division is a multiplication by it, which rounds to the same number.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import LAYOUT, SCRATCH, block_in, block_out, fetch, flush, layouts, room, stack, streams, sweep
+from anycann.backends.cpu_simd import F32, Tag, absolute, select, splat, tag_of
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch, broadcast
+
+__all__ = ["plan"]
+
+_GRAIN = 1 << 15  # elements worth a thread
+
+
+@device
+def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
+    if inverse is None:
+        return x / beta
+    return x * inverse
+
+
+@device
+def _gradient(given: Any, i: int, m: int) -> Any:
+    b_grad, b_self, b_target, beta, inverse, norm = given
+    x = fetch(b_self, i, m) - fetch(b_target, i, m)
+    sign = select(x > 0.0, splat(1.0), select(x < 0.0, splat(-1.0), select(x == 0.0, splat(0.0), x)))
+    return select(absolute(x) < beta, _quotient(x, beta, inverse), sign) * fetch(b_grad, i, m) * norm
+
+
+@kernel
+def _smooth_l1(
+    tag: Tag,
+    p_grad: int,
+    p_self: int,
+    p_target: int,
+    p_out: int,
+    words: int,
+    beta: float,
+    inverse: float | None,
+    norm: float,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    l_grad, l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
+    s_grad, s_self, s_target, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    flat = start
+    while flat < stop:
+        n = room(tag, l_grad, flat, room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat))))
+        b_grad = block_in(tag, p_grad, l_grad, flat, n, s_grad)
+        b_self = block_in(tag, p_self, l_self, flat, n, s_self)
+        b_target = block_in(tag, p_target, l_target, flat, n, s_target)
+        out = block_out(tag, p_out, l_out, flat, n, s_out)
+        sweep(_gradient, (b_grad, b_self, b_target, beta, inverse, norm), tag, out, n, stream and out != s_out)
+        flush(tag, p_out, l_out, flat, n, s_out, out)
+        flat += n
+
+
+def reciprocal(n: int) -> float:
+    """1 / n rounded once to float32."""
+    near = np.float32(1 / n)  # rounded twice, so it may be the neighbour of the nearest
+    candidates = [float(np.nextafter(near, np.float32(end))) for end in (0, 1)] + [float(near)]
+    ratios = [(candidate, *candidate.as_integer_ratio()) for candidate in candidates]
+    return min(ratios, key=lambda ratio: (abs(n * ratio[1] - ratio[2]) / ratio[2], ratio[1] & 1))[0]
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """One kernel over the flat index of the output; `norm` is 1 where the reduction has none."""
+    out, beta = call["gradInput"], call.attrs["beta"]
+    shape = broadcast([call["self"].shape, call["target"].shape]) or ()
+    norm = reciprocal(math.prod(shape)) if call.attrs["reduction"] == 1 else 1.0
+    words = layouts(call.tensors, out.shape)
+    tag = tag_of(out.dtype.name) if len({tensor.dtype for tensor in call.tensors}) == 1 else F32
+    inverse = 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
+    number, maybe = types.float32, types.none if inverse is None else types.float32
+    entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, maybe, number, types.intp, types.intp, types.boolean)
+    stream, numel = streams(out), out.numel
+
+    def launch(addresses: Sequence[int], workspace: int) -> None:
+        grad, self, target, result = addresses
+
+        def piece(start: int, stop: int) -> None:
+            entry(None, grad, self, target, result, words.address, beta, inverse, norm, start, stop, stream)
+
+        parallel(piece, numel, _GRAIN)
+
+    return 0, launch
