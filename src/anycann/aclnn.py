@@ -86,7 +86,9 @@ def create_tensor(
     storage = (room,) if storage is None else storage
     if math.prod(storage) > room:
         raise AclnnError(
-            561103, api, f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; it holds {room}."
+            561103,
+            api,
+            f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; got {room}. Pass a larger array.",
         )
     return Tensor(low, kind, shape, steps, operator.index(offset), storage, number, array.writable, array.owner)
 
@@ -167,7 +169,9 @@ class Executor:
             moved[place] = address + self._plan.offsets[place]
             if output and self._plan.outputs_meet(moved):
                 name = self._plan.spec.tensors[place].name
-                raise AclnnError(161002, api, f"{name} must not share memory with another output. Pass memory of its own.")
+                raise AclnnError(
+                    161002, api, f"{name} must have memory of its own; got memory that is shared with another output. Pass other memory."
+                )
             self._addresses, self._moved = moved, self._moved | {place: data}
 
     def _address(self, place: int, data: Any, api: str, output: bool) -> int:

@@ -322,7 +322,10 @@ class _Binding:
             for other, before in outputs[:i]:
                 if overlap.between(tensor, before):
                     self.refuse(
-                        161002, param.name, f"must not share memory with {self.shown(other.name)}", "Pass outputs of their own memory."
+                        161002,
+                        param.name,
+                        f"must have memory of its own; got memory that is shared with {self.shown(other.name)}",
+                        "Pass outputs that do not overlap.",
                     )
         return Call(self.spec, tensors, self.attrs, self.axes)
 

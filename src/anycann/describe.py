@@ -58,8 +58,11 @@ def _nulls(spec: OpSpec) -> list[tuple[int, str]]:
 
 
 def _dtypes(spec: OpSpec) -> list[tuple[int, str]]:
-    no_bf16 = "; bfloat16 only on products that have it" if any("bfloat16" in param.dtypes for param in spec.tensors) else ""
-    return [(161002, f"{param.name} has dtype {' | '.join(param.dtypes)}{no_bf16}, format ND") for param in spec.tensors]
+    rows = []
+    for param in spec.tensors:
+        if_any = " (bfloat16 on products that have it)" if "bfloat16" in param.dtypes else ""
+        rows.append((161002, f"{param.name} has dtype {' | '.join(param.dtypes)}{if_any}, format ND"))
+    return rows
 
 
 def _promotion(spec: OpSpec) -> list[tuple[int, str]]:
@@ -71,7 +74,8 @@ def _ranks(spec: OpSpec) -> list[tuple[int, str]]:
     for param in spec.tensors:
         least = sum(not axis.startswith("*") for axis in param.axes)
         fixed = bool(param.axes) and least == len(param.axes)
-        rows.append((161002, f"{param.name} has {least if fixed else f'{least} to {MAX_RANK}'} dimensions"))
+        count = f"{least} dimension{'s' * (least > 1)}" if fixed else f"{least} to {MAX_RANK} dimensions"
+        rows.append((161002, f"{param.name} has {count}"))
     return rows
 
 
@@ -85,7 +89,7 @@ def _shapes(spec: OpSpec) -> list[tuple[int, str]]:
     rows = [(attr.code, f"{attr.name} is {attr.domain}") for attr in _shape_attrs(spec)]
     for rule in spec.rules:
         if isinstance(rule, Let):
-            rows.append((161002, f"{rule.axis} = {rule.expression}, {rule.sentence}"))
+            rows.append((161002, f"{rule.axis} is {rule.expression}"))
         elif rule.stage == "shapes":
             rows.append(_rule(rule))
     return rows + [(161002, f"{param.name} has shape {shape_words(param)}") for param in spec.tensors if shape_words(param) != _ANY_SHAPE]

@@ -301,6 +301,7 @@ class OpSpec:
     workloads: tuple[Workload, ...] = ()
     notes: tuple[str, ...] = ()
     stages: tuple[str, ...] = STAGES
+    sum_error: str = ""  # promised error of its sums before the last rounding, over the sum of |terms|, by axes and attributes
     elementwise: bool = False  # an output may be the very memory of an input
     two_phase: bool = True
 

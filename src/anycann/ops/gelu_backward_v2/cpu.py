@@ -25,7 +25,7 @@ from anycann.backends.cpu_blocks import (
     streams,
     sweep,
 )
-from anycann.backends.cpu_simd import F32, Tag, gather, tag_of
+from anycann.backends.cpu_simd import F32, Tag, fence, gather, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_backward_v2.derivative import derivative_none, derivative_tanh
@@ -77,6 +77,8 @@ def _gelu(
         sweep(_gradient, (b_grad, b_x, p_table, tanh), tag, out, n, stream and out != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, out)
         flat += n
+    if stream:
+        fence()
 
 
 def plan(call: Call) -> tuple[int, Launch]:

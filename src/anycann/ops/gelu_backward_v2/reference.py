@@ -13,7 +13,7 @@ _SLOPE, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
 def reference(grad_output: Any, self: Any, approximate: str) -> NDArray[np.float64]:
-    """grad_output * d(self) for float32 values: relative error below 1e-13, but 1e-16 absolute beside the root of d."""
+    """grad_output * d(self) for float32 values: d is off by at most 1e-13 relative, or 1e-16 beside its root and 1e-60 in the far tail."""
     x = np.asarray(self, np.float64)
     with np.errstate(all="ignore"):
         if approximate == "tanh":

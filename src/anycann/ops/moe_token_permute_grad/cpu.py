@@ -14,6 +14,7 @@ from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
+    fence,
     itemsize,
     load,
     load1_i32,
@@ -111,6 +112,8 @@ def _add_rows(
                 sweep(_sum, (tag, found, count, column, ahead, ahead_column), tag, out, n, stream and out_step == 1)
             unload(tag, place, out_step, n, scratch)
         count = next_count
+    if stream:
+        fence()
 
 
 @kernel
@@ -147,6 +150,8 @@ def _add_spread_rows(
             place = row_address(p_out, token, out_stride, size) + column * out_step * size
             sweep(fetch, (F32, total, 1), tag, run_out(place, out_step, scratch), n, stream and out_step == 1)
             unload(tag, place, out_step, n, scratch)
+    if stream:
+        fence()
 
 
 def _tile(k: int, size: int) -> int:

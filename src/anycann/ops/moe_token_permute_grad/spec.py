@@ -32,6 +32,7 @@ SPEC = OpSpec(
         "An index that is negative or >= R is a dropped token and adds nothing; an index that occurs twice adds twice.",
         "The checking tools report how many indices are out of range: float bits in an int32 tensor look like this.",
     ),
+    sum_error="K * 2**-24",
     source="aclnnMoeTokenPermuteGrad of the CANN operator documentation",
     example=(
         ">>> import numpy as np, anycann\n"

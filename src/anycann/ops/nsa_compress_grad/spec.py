@@ -117,6 +117,7 @@ SPEC = OpSpec(
         f"lanes over {TOKENS_PER_PARTIAL} tokens in float64; then the lanes pairwise (8+8, 4+4, 2+2, 1+1), then these groups in order.",
         "The Python function also takes float32, W = s, and sequences all shorter than a window; the two-phase API follows the page.",
     ),
+    sum_error="max(1.1e-6, (W // s + 1) * 2**-24)",
     source="aclnnNsaCompressGrad of the CANN operator documentation",
     example=(
         ">>> import numpy as np, anycann\n"

@@ -13,7 +13,7 @@ from numba import types
 
 from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import LAYOUT, SCRATCH, block_in, block_out, fetch, flush, layouts, room, stack, streams, sweep
-from anycann.backends.cpu_simd import F32, Tag, absolute, select, splat, tag_of
+from anycann.backends.cpu_simd import F32, Tag, absolute, fence, select, splat, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch, broadcast
 
@@ -64,6 +64,8 @@ def _smooth_l1(
         sweep(_gradient, (b_grad, b_self, b_target, beta, inverse, norm), tag, out, n, stream and out != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, out)
         flat += n
+    if stream:
+        fence()
 
 
 def reciprocal(n: int) -> float:

@@ -1,0 +1,137 @@
+"""What one call costs beside the computation: problems of 64 elements or so, microseconds."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anycann import aclnn, products
+from anycann.bench import peers
+from anycann.bench.peers import Peer
+from anycann.bench.problems import Problem, prepare
+from anycann.bench.targets import LIMITS_US
+from anycann.bench.timing import Spread, per_call
+from anycann.bind import bind
+from anycann.check import samples
+from anycann.runtime import KEPT_PLANS, Operator, aligned_bytes
+from anycann.spec import Workload
+from anycann.tensor import Tensor, address_of, from_array
+
+__all__ = ["SMALLEST", "Cost", "costs"]
+
+WITH_TORCH = "Python, torch out="
+_GELU = {"gradOutput": (64,), "self": (64,)}
+_WINDOW = {"compressBlockSize": 32, "compressStride": 16}
+SMALLEST = {
+    "gelu_backward_v2": Workload("64", _GELU),
+    "smooth_l1_loss_backward": Workload("64", {"gradOut": (1,), "self": (64,), "target": (64,)}),
+    "layer_norm_grad_beta": Workload("4x16", {"resForGamma": (4, 16), "inputDy": (4, 16)}),
+    "moe_token_permute_grad": Workload("8x8, K=2", {"permutedOutputGrad": (8, 8), "sortedIndices": (8,)}, {"numTopk": 2}),
+    "nsa_compress_grad": Workload("32x1x16", {"outputGrad": (1, 1, 16), "input": (32, 1, 16), "weight": (32, 1)}, _WINDOW),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a call: what was called, and torch's own call that it is compared with, if there is one."""
+
+    operator: str
+    problem: str
+    dtype: str
+    what: str
+    seconds: Spread
+    beside: str = ""
+    beside_seconds: Spread | None = None
+
+    @property
+    def limit_us(self) -> float | None:
+        """Microseconds that the call may take; with torch's arrays, above torch's own call, if there is one."""
+        return None if self.what == WITH_TORCH and self.beside_seconds is None else LIMITS_US[self.what]
+
+    @property
+    def verdict(self) -> str | None:
+        """ "ok" or "above"."""
+        own = 0.0 if self.beside_seconds is None else self.beside_seconds.median
+        return None if self.limit_us is None else "ok" if (self.seconds.median - own) * 1e6 <= self.limit_us else "above"
+
+    def as_json(self) -> dict[str, Any]:
+        fields = {name: value for name, value in vars(self).items() if not isinstance(value, Spread)}
+        beside = None if self.beside_seconds is None else self.beside_seconds._asdict()
+        judged = {"limit_us": self.limit_us, "verdict": self.verdict}
+        return {**fields, "seconds": self.seconds._asdict(), "beside_seconds": beside, **judged}
+
+
+def _tensors(problem: Problem) -> dict[str, "np.ndarray[Any, Any]"]:
+    """Inputs and outputs by name."""
+    return {**problem.inputs, **dict(zip((param.name for param in problem.operator.spec.outputs), problem.outs, strict=True))}
+
+
+def _core(problem: Problem) -> Callable[[], None]:
+    """The plan of a call, run on addresses: no arrays, no checks."""
+    operator = problem.operator
+    tensors: dict[str, Tensor | None] = {name: from_array(array, name) for name, array in _tensors(problem).items()}
+    call = bind(operator.spec, tensors, problem.attrs, api=operator.api, product=products.current(), superset=True)
+    plan = operator.plan(call)
+    addresses, workspace = [tensor.start for tensor in call.tensors], aligned_bytes(plan.workspace_size)
+    place = address_of(workspace)
+    return lambda workspace=workspace: plan.run(addresses, place)  # type: ignore[misc]
+
+
+def _descriptor(array: "np.ndarray[Any, Any]", extra: int) -> Tensor:
+    """A descriptor over an array whose storage is said to be `extra` elements larger: another description of the same call."""
+    tensor: Tensor = aclnn.create_tensor(array.shape, array.dtype, storage_dims=(array.size + extra,), data=address_of(array))
+    return tensor
+
+
+def _phase_one(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Phase 1 on descriptions that come for the first time, and on one that was seen before."""
+    spec = problem.operator.spec
+    function = getattr(aclnn, f"{spec.name}GetWorkspaceSize")
+    values = {**_tensors(problem), **problem.attrs}
+
+    def arguments(extra: int) -> list[Any]:
+        return [_descriptor(value, extra) if isinstance(value, np.ndarray) else value for value in (values[p.name] for p in spec.params)]
+
+    fresh = itertools.cycle([arguments(extra) for extra in range(2 * KEPT_PLANS)])  # forgotten before they come again
+    same = arguments(2 * KEPT_PLANS)
+    yield "phase 1, first", lambda: function(*next(fresh))
+    yield "phase 1, repeated", lambda: function(*same)
+
+
+def costs(operator: Operator, dtype: str, repeat: int, loops: int, torch_too: bool) -> list[Cost]:
+    """All costs of an operator, on the threads there are."""
+    spec = operator.spec
+    problem = prepare(operator, SMALLEST[spec.python], dtype)
+    values, outs = problem.values, problem.outs if len(problem.outs) > 1 else problem.outs[0]
+    calls: list[tuple[str, Callable[[], Any]]] = [("Python, NumPy out=", lambda: operator(*values, out=outs))]
+    calls.append(("core", _core(problem)))
+    calls += _phase_one(problem) if spec.two_phase else []
+    own = None
+    if torch_too:
+        calls.append((WITH_TORCH, _with_torch(problem)))
+        own = _own_call(problem)
+    measured = per_call([call for _, call in calls] + ([own.call] if own else []), repeat, loops)
+    beside = measured[-1] if own else None
+    return [
+        Cost(spec.python, problem.workload.name, dtype, what, seconds)
+        if own is None or what != WITH_TORCH
+        else Cost(spec.python, problem.workload.name, dtype, what, seconds, own.name, beside)
+        for (what, _), seconds in zip(calls, measured, strict=False)
+    ]
+
+
+def _own_call(problem: Problem) -> Peer | None:
+    """The single call of torch that computes the problem, if there is one; into given outputs where it can."""
+    return next((peer for peer in peers.of(problem, ("torch",)) if peer.single), None)
+
+
+def _with_torch(problem: Problem) -> Callable[[], Any]:
+    from anycann.bench.peers.with_torch import as_torch
+
+    tensors = {name: as_torch(array) for name, array in problem.inputs.items()}
+    values = samples.arguments(problem.operator.spec, tensors, problem.attrs)
+    outs = tuple(as_torch(out) for out in problem.outs)
+    given = outs if len(outs) > 1 else outs[0]
+    return lambda: problem.operator(*values, out=given)

@@ -1,0 +1,1 @@
+"""Accuracy: sample inputs, golden values in float64, the acceptance standards, and reports."""

@@ -1,0 +1,141 @@
+"""Golden values: an operator's reference in float64, evaluated in parts where the arrays are large.
+
+Parts are slices along one axis that every output has. That the reference treats its slices independently (or divides by
+their number, as a mean does) is not assumed but tried, on two slices of the very inputs; if it does not, it is evaluated whole.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycann.bind import broadcast
+from anycann.check.samples import arguments
+from anycann.runtime import Operator
+from anycann.spec import Broadcast, OpSpec, Tensor
+
+__all__ = ["Part", "golden", "parts"]
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Index = tuple[Any, ...]
+
+PART_ELEMENTS = 1 << 20  # of the largest tensor in a part
+
+
+@dataclass(frozen=True)
+class Part:
+    """Golden values of a part of each output: `values[i]` belongs to `output[i][where[i]]`."""
+
+    where: tuple[Index, ...]
+    values: tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class _Split:
+    """An axis: its size, and its place counted from the end (-1 is the last) in each tensor that has it."""
+
+    size: int
+    places: Mapping[str, int]
+
+    def index(self, name: str, piece: Any) -> Index:
+        place = self.places.get(name)
+        return (...,) if place is None else (..., piece, *[slice(None)] * (-place - 1))
+
+
+def _place(axis: str, param: Tensor) -> int | None:
+    """Where a named axis stands, counted from the end; None where it is not named or before any number of axes."""
+    axes = param.axes
+    if axis not in axes:
+        return None
+    place = axes.index(axis) - len(axes)
+    return None if any(name.startswith("*") for name in axes[place:]) else place
+
+
+def _splits(spec: OpSpec, inputs: Mapping[str, Array]) -> Iterator[_Split]:
+    """The axes along which every output could be split."""
+    if all(isinstance(param.shape, Broadcast) for param in spec.outputs):
+        shape = broadcast([array.shape for array in inputs.values()]) or ()
+        for end in sorted(range(-len(shape), 0), key=lambda end: (-shape[end], end)):
+            sliced = [name for name, array in inputs.items() if array.ndim >= -end and array.shape[end] == shape[end]]
+            yield _Split(shape[end], dict.fromkeys([*sliced, *(param.name for param in spec.outputs)], end))
+        return
+    for axis in dict.fromkeys(axis for param in spec.outputs for axis in param.axes):
+        places = {param.name: place for param in spec.tensors if (place := _place(axis, param)) is not None}
+        sizes = {array.shape[places[name]] for name, array in inputs.items() if name in places}
+        if len(sizes) == 1 and all(param.name in places for param in spec.outputs):
+            yield _Split(sizes.pop(), places)
+
+
+class _Reference:
+    """A reference on chosen slices of its inputs."""
+
+    def __init__(self, operator: Operator, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -> None:
+        self.function, self.spec, self.inputs, self.attrs = operator.reference(), operator.spec, inputs, attrs
+
+    def __call__(self, split: _Split | None, piece: Any) -> tuple[Floats, ...]:
+        tensors = {name: array if split is None else array[split.index(name, piece)] for name, array in self.inputs.items()}
+        wide = {name: array if array.dtype.kind in "iu" else array.astype(np.float64) for name, array in tensors.items()}
+        result = self.function(*arguments(self.spec, wide, self.attrs))
+        return result if isinstance(result, tuple) else (result,)
+
+    def mean_power(self, split: _Split) -> int | None:
+        """0 if slices are independent, 1 if values are divided by the number of slices, None for anything else or if zeros hide it."""
+        both = self(split, slice(0, 2))
+        if not all(np.any(np.isfinite(values) & (values != 0)) for values in both):
+            return None
+        alone = [self(split, slice(i, i + 1)) for i in (0, 1)]
+        joined = [np.concatenate(pair, axis=split.places[param.name]) for param, *pair in zip(self.spec.outputs, *alone, strict=True)]
+        return next(
+            (p for p in (0, 1) if all(np.array_equal(a, b * 2**p, equal_nan=True) for a, b in zip(joined, both, strict=True))), None
+        )
+
+
+def parts(
+    operator: Operator, inputs: Mapping[str, Array], attrs: Mapping[str, Any], sample: int | None = None, seed: int = 0
+) -> Iterator[Part]:
+    """Golden values of all outputs, part by part, in memory for about PART_ELEMENTS elements of each tensor.
+
+    `inputs` and `attrs` by name. With `sample`, only of random slices that hold about so many elements of the largest tensor.
+    """
+    spec, reference = operator.spec, _Reference(operator, inputs, attrs)
+    largest = max(array.size for array in inputs.values())
+    if largest > PART_ELEMENTS or (sample is not None and sample < largest):
+        for split in _splits(spec, inputs):
+            power = reference.mean_power(split) if split.size > 1 else None
+            if power is not None:
+                yield from _slices(reference, split, power, _pieces(split, largest, sample, seed))
+                return
+    yield Part(tuple((...,) for _ in spec.outputs), reference(None, None))
+
+
+def _pieces(split: _Split, largest: int, sample: int | None, seed: int) -> Sequence[NDArray[np.intp] | slice]:
+    each = math.ceil(largest / split.size)
+    step = max(1, PART_ELEMENTS // each)
+    if sample is None or sample >= largest:
+        return [slice(start, min(start + step, split.size)) for start in range(0, split.size, step)]
+    chosen = np.sort(np.random.default_rng(seed).choice(split.size, max(1, sample // each), replace=False))
+    return [chosen[start : start + step] for start in range(0, len(chosen), step)]
+
+
+def _slices(reference: _Reference, split: _Split, power: int, pieces: Sequence[NDArray[np.intp] | slice]) -> Iterator[Part]:
+    for piece in pieces:
+        count = piece.stop - piece.start if isinstance(piece, slice) else len(piece)
+        factor = (count / split.size) ** power
+        values = reference(split, piece)
+        where = tuple(split.index(param.name, piece) for param in reference.spec.outputs)
+        yield Part(where, tuple(value * factor for value in values) if power else values)
+
+
+def golden(
+    operator: Operator, inputs: Mapping[str, Array], attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[Floats, ...]:
+    """Golden values of whole outputs of the given shapes, in float64."""
+    results = tuple(np.empty(shape) for shape in shapes)
+    for part in parts(operator, inputs, attrs):
+        for result, where, value in zip(results, part.where, part.values, strict=True):
+            result[where] = value
+    return results

@@ -1,0 +1,101 @@
+"""How commands print: plain text in pipes, tables without frames, JSON, and mistakes of the user in one line."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Wrong", "console", "number", "progress", "table", "titled", "write_json"]
+
+STYLES = {"pass": "green", "ok": "green", "FAIL": "bold red", "BROKEN": "bold red", "warn": "yellow", "n/a": "yellow"}
+
+
+class Wrong(Exception):
+    """A mistake in the arguments of a command: shown in one line, exit status 2."""
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that prints text as it is given."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def table(*columns: str, right: Sequence[str] = (), fixed: Sequence[str] = (), gap: int = 2) -> Table:
+    """An empty table; columns of `right` are numbers, those of `fixed` are never wrapped, `gap` blanks stand between them."""
+    made = Table(
+        box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False, title_justify="left", header_style="bold"
+    )
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right or name in fixed, overflow="fold")
+    return made
+
+
+def titled(text: str) -> Text:
+    """A heading."""
+    return Text(text, style="bold")
+
+
+def styled(word: str) -> Text:
+    """A verdict in its colour."""
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def number(value: float) -> str:
+    """A figure in two or three digits."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if not 1e-2 <= abs(value) < 1e5:
+        return f"{value:.1e}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: infinities and NaN become the strings "inf", "-inf" and "nan"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def write_json(data: Mapping[str, Any], target: str) -> None:
+    """Write to a file, or to standard output for "-"."""
+    text = json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
+    if target == "-":
+        print(text, end="")
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Wrong(f"--json {target}: {error.strerror}") from None
+
+
+class Steps:
+    """Progress over steps of equal weight."""
+
+    def __init__(self, bar: Progress, total: int) -> None:
+        self.bar, self.task = bar, bar.add_task("", total=total)
+
+    def say(self, text: str) -> None:
+        """What is being done now."""
+        self.bar.update(self.task, description=text)
+
+    def advance(self, share: float) -> None:
+        """A share of a step is done."""
+        self.bar.advance(self.task, share)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Steps]:
+    """A bar on the terminal's standard error while work is going on; nothing elsewhere."""
+    screen = console(stderr=True)
+    columns = (BarColumn(bar_width=24), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        yield Steps(bar, total)
