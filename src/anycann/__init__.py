@@ -11,4 +11,5 @@ from anycann.errors import AclnnError as AclnnError
 from anycann.ops import *  # noqa: F403  (the operators' functions)
 from anycann.products import set_product as set_product
 
+del OPERATORS  # noqa: F821  (stays in anycann.ops)
 __version__ = "0.1.0"

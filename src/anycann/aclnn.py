@@ -44,9 +44,18 @@ def _counts(values: Sequence[int], name: str, api: str, low: int | None) -> tupl
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
         raise TypeError(f"{name} of {api} must be a sequence of ints; got {values!r}") from None
-    if low is not None and any(number < low for number in numbers):
-        raise AclnnError(161002, api, f"{name} must not be negative; got {numbers}. Change it.")
+    least = -(2**63) if low is None else low
+    if any(not least <= number < 2**63 for number in numbers):
+        raise AclnnError(161002, api, f"{name} must hold 64-bit integers of at least {least}; got {numbers}. Change it.")
     return numbers
+
+
+def _address(value: Any, name: str, api: str) -> int:
+    """An address given as a number, None for null."""
+    address = 0 if value is None else operator.index(value)
+    if not 0 <= address < 2**64:
+        raise AclnnError(161002, api, f"{name} must be an address, from 0 to 2**64 - 1; got {address}. Pass an address or an array.")
+    return address
 
 
 def create_tensor(
@@ -78,8 +87,9 @@ def create_tensor(
     if number is None or number not in dtypes.FORMATS.values():
         raise AclnnError(161002, api, f"format must be one of {', '.join(dtypes.FORMATS)}; got {format!r}. Use 'ND'.")
     storage = None if storage_dims is None else _counts(storage_dims, "storage_dims", api, 0)
+    (first,) = _counts((offset,), "offset", api, None)
     if data is None or isinstance(data, (int, np.integer)):
-        return Tensor(int(data or 0), kind, shape, steps, operator.index(offset), shape if storage is None else storage, number)
+        return Tensor(_address(data, "data", api), kind, shape, steps, first, shape if storage is None else storage, number)
     array = from_array(data, "data", api)
     low, high = array.bytes_touched()
     room = (high - low) // kind.itemsize
@@ -90,7 +100,7 @@ def create_tensor(
             api,
             f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; got {room}. Pass a larger array.",
         )
-    return Tensor(low, kind, shape, steps, operator.index(offset), storage, number, array.writable, array.owner)
+    return Tensor(low, kind, shape, steps, first, storage, number, array.writable, array.owner)
 
 
 def _dtype(value: Any, api: str) -> dtypes.DType:
@@ -164,20 +174,14 @@ class Executor:
                 mend = f"{self.name} has {len(places)} {kind}; count from 0."
                 raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
             place = places[index]
-            address = self._address(place, data, api, output)
             moved = list(self._addresses)
-            moved[place] = address + self._plan.offsets[place]
-            if output and self._plan.outputs_meet(moved):
-                name = self._plan.spec.tensors[place].name
-                raise AclnnError(
-                    161002, api, f"{name} must have memory of its own; got memory that is shared with another output. Pass other memory."
-                )
+            moved[place] = self._address_of(place, data, api, output) + self._plan.offsets[place]
             self._addresses, self._moved = moved, self._moved | {place: data}
 
-    def _address(self, place: int, data: Any, api: str, output: bool) -> int:
-        if isinstance(data, (int, np.integer)):
-            return int(data)
+    def _address_of(self, place: int, data: Any, api: str, output: bool) -> int:
         name = self._plan.spec.tensors[place].name
+        if data is None or isinstance(data, (int, np.integer)):
+            return _address(data, name, api)
         array = from_array(data, name, api)
         low, high = array.bytes_touched()
         first, last = self._plan.layouts[place].bytes_touched()
@@ -209,6 +213,8 @@ class Executor:
                 if address == offset and plan.layouts[place].numel:
                     mend = "Give the tensor its data, or set the address of the executor."
                     raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
+            if plan.outputs_meet(self._addresses):
+                raise AclnnError(161002, api, "outputs must have memory of their own; got addresses that overlap. Set other addresses.")
             if not self._repeatable:
                 self._state, self._keep, self._moved = "used", (), {}
             return plan, self._addresses, keep
@@ -281,14 +287,14 @@ def _phase_two(spec: OpSpec) -> Callable[..., None]:
 
 def _workspace(workspace: Any, size: int, needed: int, api: str) -> int:
     """The address of a workspace that is large enough."""
-    if needed and workspace is None:
-        raise AclnnError(
-            161001, api, f"workspace must be {needed} bytes of memory; got a null pointer (None). Use empty_workspace({needed})."
-        )
+    if workspace is None or isinstance(workspace, (int, np.integer)):
+        workspace = _address(workspace, "workspace", api)
+    if needed and isinstance(workspace, int) and workspace == 0:
+        raise AclnnError(161001, api, f"workspace must be {needed} bytes of memory; got a null pointer. Use empty_workspace({needed}).")
     if size < needed:
         raise AclnnError(161002, api, f"workspaceSize must be at least the {needed} bytes that phase 1 gave; got {size}. Pass that size.")
-    if workspace is None or isinstance(workspace, (int, np.integer)):
-        return int(workspace or 0)
+    if isinstance(workspace, int):
+        return workspace
     array = from_array(workspace, "workspace", api)
     low, high = array.bytes_touched()
     if high - low < needed or not array.writable:

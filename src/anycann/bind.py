@@ -75,6 +75,10 @@ class _Binding:
     def shown(self, name: str) -> str:
         return self.names.get(name, name)
 
+    def spelled(self, text: str) -> str:
+        """A sentence of a rule, with the caller's spellings of the parameters that it names in braces."""
+        return text.format_map({param.name: self.shown(param.name) for param in self.spec.params})
+
     def present(self) -> list[tuple[Param, Tensor]]:
         pairs = ((param, self.tensors[param.name]) for param in self.spec.tensors)
         return [(param, tensor) for param, tensor in pairs if tensor is not None]
@@ -297,8 +301,8 @@ class _Binding:
             self.refuse(
                 rule.code,
                 rule.parameter,
-                f"{rule.sentence}{'' if '(' in condition else f': expected {condition}'}; got {got}",
-                rule.mend or "Change these sizes.",
+                f"{self.spelled(rule.sentence)}{'' if '(' in condition else f': expected {condition}'}; got {got}",
+                self.spelled(rule.mend) or "Change these sizes.",
             )
 
     def product_stage(self) -> None:

@@ -99,7 +99,8 @@ def _rule(rule: Rule) -> tuple[int, str]:
     wider = ""
     if rule.superset is not None:
         wider = f" (the Python function: {rule.superset})" if rule.superset else " (not asked by the Python function)"
-    return rule.code, f"{rule.parameter} {rule.sentence}: {rule.condition}{wider}"
+    sentence = rule.sentence.replace("{", "").replace("}", "")
+    return rule.code, f"{rule.parameter} {sentence}: {rule.condition}{wider}"
 
 
 def _storage(spec: OpSpec) -> list[tuple[int, str]]:

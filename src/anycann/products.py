@@ -29,7 +29,7 @@ A2_TRAINING = Product(
     "A2_TRAINING", "Atlas A2 training", 2201, True, ("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4")
 )
 A2_INFERENCE = Product("A2_INFERENCE", "Atlas 800I A2 inference", 2201, True)
-A2_BOX = Product("A2_BOX", "Atlas A200I A2 Box", 2201, True)
+A2_BOX = Product("A2_BOX", "A200I A2 Box", 2201, True)
 A3 = Product("A3", "Atlas A3 training / inference", 2201, True, (), ("Ascend910_93",))
 A2_EDGE = Product("A2_EDGE", "Atlas 200I/500 A2 inference", 3002, True, ("Ascend310B1", "Ascend310B2", "Ascend310B3", "Ascend310B4"))
 ASCEND_950 = Product("ASCEND_950", "Ascend 950PR / 950DT", 3510, True, (), ("Ascend950PR_", "Ascend950DT_"))
@@ -38,7 +38,6 @@ PRODUCTS: tuple[Product, ...] = (TRAINING, INFERENCE, A2_TRAINING, A2_INFERENCE,
 DEFAULT_SOC = "Ascend910B1"
 
 _SHORT = {
-    "A200I A2 Box": A2_BOX,
     "Ascend950PR": ASCEND_950,
     "Ascend950DT": ASCEND_950,
     "Ascend950": ASCEND_950,

@@ -54,8 +54,13 @@ class Plan:
         return self.spec.elementwise and (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
-        """Whether two outputs lie in the same range of memory, and so perhaps share some."""
-        return any(addresses[i] + a < addresses[o] + d and addresses[o] + c < addresses[i] + b for a, b, c, d, i, o in self._outputs)
+        """Whether two outputs share memory."""
+        return any(
+            addresses[i] + a < addresses[o] + d
+            and addresses[o] + c < addresses[i] + b
+            and overlap.between(self.layouts[i].at(addresses[i]), self.layouts[o].at(addresses[o]))
+            for a, b, c, d, i, o in self._outputs
+        )
 
     def run(self, addresses: Sequence[int], workspace: int) -> None:
         """Run on first elements at these addresses, laid out as planned, with `workspace_size` bytes of workspace.
@@ -288,7 +293,10 @@ def sketches(
     for attr, value in zip(is_attr, values, strict=True):
         if attr:
             kind = type(value)
-            key += (kind, tuple(value) if kind is list else value)
+            if kind is list or kind is tuple:
+                key.append(tuple([type(item) for item in value]))
+                value = tuple(value)
+            key += (kind, value)
         else:
             known = sketch(value)
             if known is None:

@@ -23,6 +23,9 @@ def _seconds(timeout_ms: int | None, api: str) -> float | None:
     return timeout_ms / 1000
 
 
+_lanes: "weakref.WeakSet[_Lane]" = weakref.WeakSet()  # the threads of the others have finished their work
+
+
 class _Lane:
     """The thread of a stream and its queue; it does not keep the stream alive."""
 
@@ -32,6 +35,7 @@ class _Lane:
         self.submitted = self.finished = 0
         self.errors: list[BaseException] = []
         self.pid = os.getpid()
+        _lanes.add(self)
         threading.Thread(target=self.work, name="anycann-stream", daemon=True).start()
 
     def work(self) -> None:
@@ -70,7 +74,6 @@ class Stream:
         self._lane = _Lane()
         self._finalizer = weakref.finalize(self, self._lane.tasks.put, None)
         self._finalizer.atexit = False
-        _alive.add(self)
 
     def _here(self) -> _Lane:
         if self._lane.pid != os.getpid():
@@ -172,13 +175,10 @@ class Event:
         return (times[1] - times[0]) / 1e6
 
 
-_alive: "weakref.WeakSet[Stream]" = weakref.WeakSet()
-
-
 def _drain() -> None:
-    for stream in list(_alive):
-        if stream._lane.pid == os.getpid():
-            stream._lane.wait(None)
+    for lane in list(_lanes):
+        if lane.pid == os.getpid():
+            lane.wait(None)
 
 
 atexit.register(_drain)

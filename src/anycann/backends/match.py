@@ -14,6 +14,7 @@ from numba import types
 
 from anycann.backends.cpu import device, function
 from anycann.backends.cpu_simd import load1_i32, load1_i64
+from anycann.tensor import address_of, from_array
 
 __all__ = ["ARRAYS", "matcher"]
 
@@ -78,12 +79,11 @@ def matcher(arrays: Sequence[Any], inputs: int) -> Callable[[Sequence[int]], tup
     """
     words = [len(arrays), inputs]
     for place, array in enumerate(arrays):
-        low, high = np.lib.array_utils.byte_bounds(array)
-        first = array.__array_interface__["data"][0]
-        words += [id(array.dtype), array.ndim, place >= inputs, low - first, high - first, *array.shape, *array.strides]
+        low, high = from_array(array, "array").layout().bytes_touched()
+        words += [id(array.dtype), array.ndim, place >= inputs, low, high, *array.shape, *array.strides]
     written = np.array(words, np.int64)
     kept = [array.dtype for array in arrays]  # so that no other dtype takes an address that is written down
-    where, count = written.__array_interface__["data"][0], len(arrays)
+    where, count = address_of(written), len(arrays)
     entry = _match.for_types(*(types.intp,) * (1 + ARRAYS))
     padding = (0,) * (ARRAYS - count)
 

@@ -108,10 +108,8 @@ def get_num_threads() -> int:
 
 def parallel(run: Piece, units: int, grain: int = 1) -> None:
     """Call run(start, stop) on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads."""
-    if units <= 0:
-        return
-    threads = min(get_num_threads(), -(-units // grain))
-    if threads <= 1:
+    threads = 1 if units <= grain else min(get_num_threads(), -(-units // grain))
+    if threads == 1:
         run(0, units)
         return
     step = max(grain, -(-units // (threads * _PIECES_PER_THREAD)))

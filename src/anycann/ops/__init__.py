@@ -8,4 +8,4 @@ from anycann.ops.smooth_l1_loss_backward import smooth_l1_loss_backward as smoot
 from anycann.runtime import Operator as _Operator
 from anycann.runtime import operator_of as _operator_of
 
-OPERATORS: tuple[_Operator, ...] = tuple(found for value in list(vars().values()) if (found := _operator_of(value)))
+OPERATORS: tuple[_Operator, ...] = tuple(operator for operator in map(_operator_of, list(vars().values())) if operator)

@@ -20,7 +20,12 @@ SPEC = OpSpec(
         Tensor("out", "T H", FLOATS, dtype=Same("permutedOutputGrad"), output=True, doc="gradient of the tokens"),
     ),
     rules=(
-        Rule("L % K == 0", "must hold numTopk entries for every row of out", "sortedIndices", mend="Pass a multiple of numTopk entries."),
+        Rule(
+            "L % K == 0",
+            "must hold {numTopk} entries for every row of {out}",
+            "sortedIndices",
+            mend="Pass a multiple of {numTopk} entries.",
+        ),
         Let("T", "L // K", "L / K"),
     ),
     products=(A2_TRAINING, A2_INFERENCE, A2_BOX, A3, ASCEND_950),
