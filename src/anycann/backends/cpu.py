@@ -95,5 +95,5 @@ def function(result: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 def device(function: F) -> F:
     """Mark a function that kernels call: compiled into them, always inlined by LLVM."""
-    compiled: F = numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    compiled: F = numba.njit(nogil=True, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return compiled

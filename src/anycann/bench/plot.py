@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def available() -> bool:
 
 
 def _label(result: Result) -> str:
-    operator = result["operator"].replace("_backward", "′").replace("_grad", "′").replace("_v2", "")
+    operator = re.sub("_(grad_beta|grad|loss_backward|backward_v2)$", "′", result["operator"])
     return f"{operator}  {result['workload']}  {_SHORT[result['dtype']]}"
 
 
@@ -107,6 +108,9 @@ def draw(report: Mapping[str, Any], path: str) -> None:
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(axis="y", length=0)
+            for place in range(1, len(group)):
+                if group[place]["operator"] != group[place - 1]["operator"]:
+                    axes.axhline(place - 0.5, color="#bbbbbb", linewidth=0.8)
         left.set_title(f"{count} thread{'s' * (count > 1)}", loc="left", fontweight="bold")
         left.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)
         right_panel.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9)

@@ -3,7 +3,7 @@
 import datetime
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,7 @@ def _result(job: Job, threads: int, finished: Race | None, wrong: str) -> dict[s
         **head,
         "bytes_read": finished.problem.bytes_read,
         "bytes_written": finished.problem.bytes_written,
+        "attainable": list(finished.problem.attainable),
         "ceiling": None if ceiling is None else {**ceiling.as_json(threads), "samples": list(finished.ceiling_seconds.values())},
         "contenders": [contender.as_json() for contender in (*finished.ours, *finished.others)],
         "lines": [line.as_json() for line in lines(finished)],
@@ -152,8 +153,8 @@ def report(todo: Sequence[Job], settings: Settings, shown: Callable[[dict[str, A
     """Measure everything: the report that --json writes. Libraries that are not installed are named in it and left out."""
     missing = [name for name in settings.rules.libraries if not peers.installed(name)]
     present = tuple(name for name in settings.rules.libraries if name not in missing)
-    rules = Rules(settings.rules.repeat, settings.rules.budget, present)
-    settings = Settings(**{**vars(settings), "rules": rules})
+    rules = replace(settings.rules, libraries=present)
+    settings = replace(settings, rules=rules)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     begun = datetime.datetime.now(datetime.timezone.utc)
     results, ceilings = measure(todo, settings, shown)

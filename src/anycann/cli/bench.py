@@ -127,7 +127,7 @@ def _remarks(results: Sequence[Result]) -> list[str]:
             found.setdefault(f"WRONG: {result['wrong']}", {})[f"{problem}, threads {result['threads']}"] = None
             continue
         for peer in result["contenders"]:
-            misses = [name for name in ("S1", "S2") if not all(output[name] for output in peer["error"])]
+            misses = [name for name in result["attainable"] if not all(output[name] for output in peer["error"])]
             remark = peer["state"] if peer["state"] != "ok" else f"fails {' and '.join(misses)}" if misses else ""
             if remark:
                 found.setdefault(f"{peer['name']} {remark}", {})[problem] = None
@@ -164,6 +164,7 @@ def _add_line(rows: "Table", result: Result, line: Result) -> None:
     share = compared.pop("ceiling", None)
     contenders = {each["name"]: each for each in result["contenders"]}
     ours = next(each for each in result["contenders"] if each["allocates"] == line["allocates"])
+    unlimited = "" if result["ceiling"] or line["allocates"] else "in cache"
     head: list[Any] = [
         result["workload"],
         DTYPES[result["dtype"]],
@@ -171,7 +172,7 @@ def _add_line(rows: "Table", result: Result, line: Result) -> None:
         "new" if line["allocates"] else "out=",
         f"{line['seconds']['median'] * 1e3:.3g}",
         f"{line['bytes_per_second'] / 1e9:.3g}",
-        _judged(f"{share['value']['median']:.0%}", share["verdict"]) if share else "" if result["ceiling"] else "in cache",
+        _judged(f"{share['value']['median']:.0%}", share["verdict"]) if share else unlimited,
     ]
     accuracy = number(_max_ulp(ours))
     if not compared:

@@ -14,9 +14,9 @@ from rich.text import Text
 import anycann
 from anycann import ops
 from anycann.backends.threads import get_num_threads
+from anycann.bench.naive import NAIVE
 from anycann.check import golden, samples, standards
 from anycann.check.standards import Figures, Tally
-from anycann.cli.naive import NAIVE
 from anycann.cli.output import number, progress, table
 from anycann.products import Product
 from anycann.runtime import Operator

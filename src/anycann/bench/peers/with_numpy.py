@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.bench.naive import NAIVE
 from anycann.bench.peers import Peer
 from anycann.bench.problems import Problem
 from anycann.check import samples
-from anycann.cli.naive import NAIVE
 
 __all__ = ["naive"]
 
