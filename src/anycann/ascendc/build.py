@@ -1,0 +1,157 @@
+"""From a kernel source to a module whose kernels can be launched."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anycann.ascendc import toolchain
+from anycann.ascendc.devices import device
+from anycann.ascendc.launch import Kernel, load_kernels
+from anycann.ascendc.objects import compile_unit, device_flags, include_line
+from anycann.ascendc.report import CompileError, ToolchainError
+from anycann.ascendc.sources import KernelSignature, find_kernels
+from anycann.ascendc.tiling.structs import Struct, TilingData, describe, parse_definitions
+
+__all__ = ["Module", "build"]
+
+_DTYPES = {
+    "float32": ("float", "DT_FLOAT", 0),
+    "float16": ("half", "DT_FLOAT16", 1),
+    "int8": ("int8_t", "DT_INT8", 2),
+    "int32": ("int32_t", "DT_INT32", 3),
+    "uint8": ("uint8_t", "DT_UINT8", 4),
+    "int16": ("int16_t", "DT_INT16", 6),
+    "uint16": ("uint16_t", "DT_UINT16", 7),
+    "uint32": ("uint32_t", "DT_UINT32", 8),
+    "int64": ("int64_t", "DT_INT64", 9),
+    "bfloat16": ("bfloat16_t", "DT_BF16", 27),
+}
+
+
+class Module:
+    """A compiled source. Its kernels are attributes: module.name[blocks](...), or module["name<half>"] for instances of templates."""
+
+    def __init__(self, kernels: Mapping[str, Kernel], tiling: Struct | None) -> None:
+        self.kernels = dict(kernels)
+        self.tiling = tiling
+
+    def __getitem__(self, name: str) -> Kernel:
+        try:
+            return self.kernels[name]
+        except KeyError:
+            raise KeyError(f"the module has no kernel {name!r}; it has {', '.join(self.kernels)}") from None
+
+    def __getattr__(self, name: str) -> Kernel:
+        kernels: dict[str, Kernel] = self.__dict__.get("kernels", {})
+        if name not in kernels:
+            raise AttributeError(f"the module has no kernel {name!r}; it has {', '.join(kernels)}")
+        return kernels[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.kernels]
+
+
+def _tiling_struct(tiling: Any) -> Struct | None:
+    if tiling is None or isinstance(tiling, Struct):
+        return tiling
+    if isinstance(tiling, TilingData):
+        return tiling.layout
+    if isinstance(tiling, Mapping):
+        return describe(tiling)
+    if isinstance(tiling, tuple) and len(tiling) == 2:
+        return parse_definitions(Path(tiling[0]).read_text(), tiling[1])
+    if isinstance(tiling, (str, os.PathLike)):
+        text = os.fspath(tiling)
+        return parse_definitions(text if "\n" in text else Path(text).read_text())
+    raise TypeError(
+        f"tiling must be a mapping of fields, a host source (path or text), (path, struct name) or a Struct; got {type(tiling).__name__}"
+    )
+
+
+def _instances(kernels: Sequence[KernelSignature], templates: Mapping[str, Sequence[str]]) -> list[tuple[str, KernelSignature]]:
+    known = {kernel.name for kernel in kernels if kernel.template}
+    if unknown := [name for name in templates if name not in known]:
+        raise ValueError(
+            f"templates names {unknown[0]!r}, which is no template kernel here; template kernels: {', '.join(known) or 'none'}"
+        )
+    pairs = []
+    for kernel in kernels:
+        pairs += (
+            [(f"{kernel.name}<{arguments}>", kernel) for arguments in templates.get(kernel.name, ())]
+            if kernel.template
+            else [(kernel.name, kernel)]
+        )
+    return pairs
+
+
+def _dtype_flags(dtypes: Mapping[str, str]) -> list[str]:
+    flags = [f"-D{name}={value}" for _, name, value in _DTYPES.values()] if dtypes else []
+    for operand, dtype in dtypes.items():
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtypes[{operand!r}] must be one of {', '.join(_DTYPES)}; got {dtype!r}")
+        flags += [f"-DDTYPE_{operand.upper()}={_DTYPES[dtype][0]}", f"-DORIG_DTYPE_{operand.upper()}={_DTYPES[dtype][1]}"]
+    return flags
+
+
+def build(
+    source: str | os.PathLike[str],
+    *,
+    tiling: Any = None,
+    product: str | None = None,
+    check: bool = True,
+    sanitize: str | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    templates: Mapping[str, Sequence[str]] | None = None,
+    defines: Mapping[str, str] | None = None,
+    include: Sequence[str | os.PathLike[str]] = (),
+) -> Module:
+    """Compile an Ascend C source (.cpp or .asc) for simulated cores; the result is cached by the content of all files involved.
+
+    tiling: the struct behind GET_TILING_DATA: {"field": "uint32_t" | "float[4]" | "LayerNormGradBetaTiling" | {...}}, or host source with
+        BEGIN_TILING_DATA_DEF (a path, its text, or (path, struct name)), or a header with the plain struct that the kernel includes.
+    product: whose Unified Buffer and core count (default: the product in force).
+    check: False leaves out the checker and optimises harder; hangs are still found, nothing else is.
+    sanitize: "undefined" adds -fsanitize=undefined; "address" too, and needs LD_PRELOAD of libasan.
+    dtypes: {"x": "float16"} defines DTYPE_X (and ORIG_DTYPE_X). templates: {"kernel": ["half, 2"]} instantiates template kernels.
+    defines, include: further macros and folders.
+
+    Raises CompileError for mistakes in the source, ToolchainError where there is no compiler, ValueError for a wrong description.
+
+    >>> module = build("kernel.cpp", tiling={"n": "uint32_t"})       # doctest: +SKIP
+    >>> module.my_kernel[8](x, y, {"n": 4096})                       # doctest: +SKIP
+    """
+    path = Path(source).resolve()
+    text = path.read_text(errors="replace")
+    layout, target = _tiling_struct(tiling), device(product)
+    instances = _instances(find_kernels(text), templates or {})
+    if not instances:
+        raise CompileError(
+            f'{path}: no kernel is defined here: a kernel is a function `extern "C" __global__ __aicore__ void name(...)`', ""
+        )
+    flags = [*device_flags(target, check, sanitize), *_dtype_flags(dtypes or {})]
+    flags += [f"-D{name}={value}" for name, value in (defines or {}).items()] + [f"-I{Path(folder).resolve()}" for folder in include]
+    if sanitize == "address" and "libasan" not in os.environ.get("LD_PRELOAD", ""):
+        raise ToolchainError(
+            'sanitize="address" needs the sanitizer loaded first: LD_PRELOAD=$(g++ -print-file-name=libasan.so) python ...'
+        )
+    library = toolchain.core_library(sanitize)
+    made = compile_unit(_unit(path, layout, [name for name, _ in instances]), path.parent, flags, ".so", link=[library])
+    return Module(load_kernels(library, made, instances, layout, target, check), layout)
+
+
+def _unit(path: Path, layout: Struct | None, names: Sequence[str]) -> str:
+    lines = ["#include <cstdint>", '#include "emu/half.h"', '#include "kernel_tiling/kernel_tiling.h"']
+    if layout is not None:
+        lines.append(layout.declaration())
+        if layout.emit or layout.name.startswith("LayerNorm"):
+            lines.append(f"#define ANYCANN_TILING_TYPE {layout.name}")
+    lines.append(include_line(path))
+    if layout is not None:
+        differs = "the tiling struct has another layout in the kernel than in the description"
+        lines.append(f'static_assert(sizeof({layout.name}) == {layout.size}, "{differs}");')
+    lines.append('#include "emu/launch.h"')
+    entries = "\n".join(f'    anycann::emu::Entry<&{name}>::Make("{name}"),' for name in names)
+    table = "const anycann::emu::KernelEntry anycann_kernels[]"
+    lines.append(f'extern "C" {{\nextern __attribute__((visibility("default"))) {table};\n{table} = {{\n{entries}\n}};\n}}\n')
+    return "\n".join(lines)

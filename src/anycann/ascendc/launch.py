@@ -1,0 +1,246 @@
+"""Launching kernels: NumPy arrays become global memory, dicts become tiling structs, findings become exceptions."""
+
+import ctypes
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from anycann.ascendc.devices import Device
+from anycann.ascendc.report import KernelError, parse_reports
+from anycann.ascendc.sources import KernelSignature
+from anycann.ascendc.tiling.structs import Struct, TilingData
+from anycann.ascendc.trace import RunSummary, summary_of
+
+__all__ = ["Kernel", "Launch", "load_kernels"]
+
+
+class _Parameter(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_char_p), ("size", ctypes.c_int64))
+
+
+class _KernelEntry(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("parameters", ctypes.POINTER(_Parameter)), ("count", ctypes.c_int64))
+
+
+class _Region(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("name", ctypes.c_char_p), ("writable", ctypes.c_int32))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("kernel", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("blocks", ctypes.c_int64),
+        ("cores", ctypes.c_int64),
+        ("ub_bytes", ctypes.c_int64),
+        ("ub_reserved", ctypes.c_int64),
+        ("event_ids", ctypes.c_int64),
+        ("tiling_key", ctypes.c_uint64),
+        ("check", ctypes.c_int32),
+        ("trace", ctypes.c_int32),
+        ("timeout", ctypes.c_double),
+        ("regions", ctypes.POINTER(_Region)),
+        ("region_count", ctypes.c_int64),
+    )
+
+
+@cache
+def _core(library: Path) -> ctypes.CDLL:
+    core = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    core.anycann_ascendc_run.restype = ctypes.c_void_p
+    core.anycann_ascendc_run.argtypes = (ctypes.POINTER(_Launch),)
+    for function in (core.anycann_ascendc_findings, core.anycann_ascendc_text, core.anycann_ascendc_trace):
+        function.restype, function.argtypes = ctypes.c_char_p, (ctypes.c_void_p,)
+    core.anycann_ascendc_free.argtypes = (ctypes.c_void_p,)
+    return core
+
+
+_POINTERS: dict[str, np.dtype[Any]] = {
+    "*half": np.dtype(np.float16),
+    "*bfloat16_t": np.dtype(ml_dtypes.bfloat16),
+    "*float": np.dtype(np.float32),
+    "*double": np.dtype(np.float64),
+    **{f"*{name}_t": np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")},
+}
+_NUMBERS: dict[tuple[str, int], np.dtype[Any]] = {
+    ("=bool", 1): np.dtype(np.bool_),
+    ("=half", 2): np.dtype(np.float16),
+    ("=bfloat16_t", 2): np.dtype(ml_dtypes.bfloat16),
+    ("=float", 4): np.dtype(np.float32),
+    ("=double", 8): np.dtype(np.float64),
+    **{(f"={kind}", size): np.dtype(f"{kind}{size * 8}") for kind in ("int", "uint") for size in (1, 2, 4, 8)},
+}
+
+# Arguments of kernels that were left running after their time limit: their memory must stay.
+_abandoned: list[object] = []
+
+
+class Kernel:
+    """A kernel of a module; kernel[blocks] is a launch of that many blocks."""
+
+    def __init__(
+        self, name: str, entry: _KernelEntry, names: Sequence[str], library: Path, tiling: Struct | None, device: Device, check: bool
+    ) -> None:
+        self.name, self.device = name, device
+        self.parameters = tuple(names)
+        self._call = entry.call
+        self._types = tuple((entry.parameters[i].type.decode(), entry.parameters[i].size) for i in range(entry.count))
+        self._library, self._tiling, self._check = library, tiling, check
+
+    def __repr__(self) -> str:
+        return f"<Ascend C kernel {self.name}({', '.join(self.parameters)})>"
+
+    def __getitem__(self, blocks: int) -> "Launch":
+        try:
+            blocks = operator.index(blocks)
+        except TypeError:
+            raise TypeError(f"{self.name}[blocks]: the number of blocks must be an int; got {type(blocks).__name__}") from None
+        if not 1 <= blocks <= 65535:
+            raise ValueError(f"{self.name}[blocks]: the number of blocks must be 1 to 65535; got {blocks}")
+        return Launch(self, blocks)
+
+
+class Launch:
+    """A kernel and its number of blocks, to be called with the kernel's arguments."""
+
+    def __init__(self, kernel: Kernel, blocks: int) -> None:
+        self.kernel, self.blocks = kernel, blocks
+
+    def __call__(
+        self,
+        *arguments: Any,
+        tiling_key: int = 0,
+        cores: int | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        timeout: float = 60.0,
+    ) -> RunSummary:
+        """Run the kernel on NumPy arrays, in place, and wait for it.
+
+        Pointers take C-contiguous arrays (bfloat16 as ml_dtypes.bfloat16), None for null, and a dict or TilingData for the tiling; values
+        take numbers. tiling_key is what TILING_KEY_IS compares with; cores how many blocks run at a time (default: the product's).
+        trace writes the timeline to a file in Chrome's trace format; timeout is in seconds.
+
+        Raises KernelError with every mistake that the checker found; outputs are then not to be used.
+        """
+        kernel = self.kernel
+        if len(arguments) != len(kernel.parameters):
+            raise TypeError(
+                f"{kernel.name} takes {len(kernel.parameters)} arguments ({', '.join(kernel.parameters)}); got {len(arguments)}"
+            )
+        if trace is not None and not kernel._check:
+            raise ValueError("a trace needs a module that was built with check=True")
+        regions: list[_Region] = []
+        holders = [kernel_argument(kernel, i, value, regions) for i, value in enumerate(arguments)]
+        slots = (ctypes.c_void_p * max(len(holders), 1))(*(ctypes.addressof(holder) for holder in holders))
+        region_array = (_Region * max(len(regions), 1))(*regions)
+        device = kernel.device
+        launch = _Launch(
+            kernel=kernel.name.encode(),
+            call=kernel._call,
+            context=ctypes.addressof(slots),
+            blocks=self.blocks,
+            cores=_count("cores", device.cores if cores is None else cores),
+            ub_bytes=device.ub_bytes,
+            ub_reserved=device.reserved,
+            event_ids=device.event_ids,
+            tiling_key=tiling_key,
+            check=kernel._check,
+            trace=trace is not None,
+            timeout=float(timeout),
+            regions=region_array,
+            region_count=len(regions),
+        )
+        return _finish(kernel, launch, trace, keep=(arguments, holders, slots, region_array))
+
+
+def _count(name: str, value: int) -> int:
+    if not 1 <= value <= 1024:
+        raise ValueError(f"{name} must be 1 to 1024; got {value}")
+    return value
+
+
+def _finish(kernel: Kernel, launch: _Launch, trace: str | os.PathLike[str] | None, keep: object) -> RunSummary:
+    core = _core(kernel._library)
+    handle = core.anycann_ascendc_run(ctypes.byref(launch))
+    try:
+        reports, summary, left_running = parse_reports(core.anycann_ascendc_findings(handle).decode())
+        text = core.anycann_ascendc_text(handle).decode()
+        if trace is not None:
+            Path(trace).write_bytes(core.anycann_ascendc_trace(handle))
+    finally:
+        core.anycann_ascendc_free(handle)
+    if left_running:
+        _abandoned.append(keep)
+    if reports:
+        raise KernelError(text, reports)
+    return summary_of(kernel.name, summary)
+
+
+def kernel_argument(kernel: Kernel, i: int, value: Any, regions: list[_Region]) -> Any:
+    """A ctypes object that holds what parameter i receives; its memory, if any, joins the regions."""
+    kind, size = kernel._types[i]
+    name = f"{kernel.name}: {kernel.parameters[i]}"
+    if not kind.startswith("*"):
+        return _value(kernel, name, kind, size, value)
+    if value is None:
+        return ctypes.c_void_p(None)
+    if isinstance(value, (Mapping, bytes)):
+        data = _struct_bytes(kernel, name, value)
+        buffer = ctypes.create_string_buffer(data, len(data))
+        regions.append(_Region(ctypes.addressof(buffer), len(data), kernel.parameters[i].encode(), 0))
+        holder = ctypes.c_void_p(ctypes.addressof(buffer))
+        holder._anycann_keep = buffer  # type: ignore[attr-defined]
+        return holder
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} takes a NumPy array, a tiling (dict or TilingData) or None; got {type(value).__name__}")
+    if not value.flags.c_contiguous:
+        raise ValueError(f"{name} must be a C-contiguous array: global memory has no strides")
+    if kind in _POINTERS and value.dtype != _POINTERS[kind]:
+        raise TypeError(f"{name} is a pointer to {kind[1:]} and takes an array of {_POINTERS[kind]}; got {value.dtype}")
+    regions.append(_Region(value.ctypes.data, value.nbytes, kernel.parameters[i].encode(), value.flags.writeable))
+    return ctypes.c_void_p(value.ctypes.data)
+
+
+def _struct_bytes(kernel: Kernel, name: str, value: Mapping[str, Any] | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, TilingData):
+        return value.to_bytes()
+    if kernel._tiling is None:
+        raise ValueError(f"{name} got a dict, but the tiling struct is not known: describe it in ascendc.build(..., tiling=...)")
+    return kernel._tiling.pack(value)
+
+
+def _value(kernel: Kernel, name: str, kind: str, size: int, value: Any) -> Any:
+    if kind == "=struct":
+        data = value.tobytes() if isinstance(value, np.void) else _struct_bytes(kernel, name, value)
+        if len(data) != size:
+            raise ValueError(f"{name} is a struct of {size} bytes; got {len(data)}")
+    else:
+        if isinstance(value, (str, bytes, Mapping)) or np.ndim(value) != 0:
+            raise TypeError(f"{name} takes a number; got {type(value).__name__}")
+        dtype = _NUMBERS[kind, size]
+        if dtype.kind in "iu" and not (np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max and int(value) == value):
+            raise ValueError(f"{name} is a {dtype} and cannot hold {value!r}")
+        data = np.asarray(value).astype(dtype).tobytes()
+    return ctypes.create_string_buffer(data, size)
+
+
+def load_kernels(
+    library: Path, made: Path, instances: Sequence[tuple[str, KernelSignature]], tiling: Struct | None, device: Device, check: bool
+) -> dict[str, Kernel]:
+    """The kernels of a compiled file."""
+    _core(library)
+    loaded = ctypes.CDLL(str(made))
+    table = (_KernelEntry * len(instances)).in_dll(loaded, "anycann_kernels")
+    return {
+        name: Kernel(name, entry, signature.parameters, library, tiling, device, check)
+        for (name, signature), entry in zip(instances, table, strict=True)
+    }

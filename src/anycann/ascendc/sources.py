@@ -1,0 +1,118 @@
+"""Reading kernel sources: which kernels a file defines, whether it is a program, and the launch syntax that C++ does not have."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["KernelSignature", "find_kernels", "has_main", "kind", "rewrite_launches", "without_comments"]
+
+
+class KernelSignature(NamedTuple):
+    """A `__global__` function: its name, its parameters' names and types as written, and whether it is a template."""
+
+    name: str
+    parameters: tuple[str, ...]
+    types: tuple[str, ...]
+    template: bool
+
+
+_TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\'',
+    re.DOTALL,
+)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def without_comments(text: str) -> str:
+    """The text with comments and literals turned to spaces: offsets and lines stay."""
+    return _TOKEN.sub(_blank, text)
+
+
+def _closing(text: str, start: int, opening: str, closing: str) -> int:
+    depth = 0
+    for at in range(start, len(text)):
+        if text[at] == opening:
+            depth += 1
+        elif text[at] == closing:
+            depth -= 1
+            if depth == 0:
+                return at
+    return -1
+
+
+def _parameters(inside: str) -> list[tuple[str, str]]:
+    """(name, type) of each parameter in the text between the parentheses."""
+    parts, depth, last = [], 0, 0
+    for at, char in enumerate(inside):
+        depth += (char in "(<[{") - (char in ")>]}")
+        if char == "," and depth == 0:
+            parts.append(inside[last:at])
+            last = at + 1
+    parts.append(inside[last:])
+    pairs = []
+    for i, part in enumerate(part for part in parts if part.strip() not in ("", "void")):
+        words = part.split("=")[0].strip()
+        name = re.search(r"(?<=[\s*&])(\w+)$", words)
+        pairs.append((name[1], words[: name.start()].strip()) if name else (f"argument{i}", words))
+    return pairs
+
+
+_GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\bvoid\s+(\w+)\s*\(")
+
+
+def find_kernels(text: str) -> tuple[KernelSignature, ...]:
+    """The kernels that a source defines (declarations do not count), in order; of several with one name the first."""
+    plain = without_comments(text)
+    found: dict[str, KernelSignature] = {}
+    for match in _GLOBAL.finditer(plain):
+        end = _closing(plain, match.end() - 1, "(", ")")
+        if end < 0 or not re.match(r"[^;{]*\{", plain[end + 1 :]):
+            continue
+        before = plain[max(plain.rfind(mark, 0, match.start()) for mark in ";}#") + 1 : match.start()]
+        pairs = _parameters(plain[match.end() : end])
+        names, types = tuple(name for name, _ in pairs), tuple(kind for _, kind in pairs)
+        found.setdefault(match[1], KernelSignature(match[1], names, types, re.search(r"\btemplate\b", before) is not None))
+    return tuple(found.values())
+
+
+def has_main(text: str) -> bool:
+    """Whether the source defines main."""
+    return re.search(r"\bint\s+main\s*\(", without_comments(text)) is not None
+
+
+def kind(path: Path) -> str:
+    """ "program": has a main and launches kernels; "kernel": to be launched from Python; "other": no Ascend C source."""
+    text = path.read_text(errors="replace")
+    includes = set(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.MULTILINE))
+    plain = without_comments(text)
+    launches = "<<<" in plain or "ICPU_RUN_KF" in plain or "ACLRT_LAUNCH_KERNEL" in plain
+    device = (
+        path.suffix == ".asc"
+        or bool(includes & {"kernel_operator.h", "tikicpulib.h"})
+        or any(i.startswith("aclrtlaunch_") for i in includes)
+    )
+    if not device and not launches:
+        return "other"
+    return "program" if has_main(text) else "kernel"
+
+
+_LAUNCH = re.compile(r"([A-Za-z_][\w:]*)\s*(<[^;{}]*?>)?\s*<<<")
+
+
+def rewrite_launches(text: str) -> str:
+    """`name<<<blocks, l2ctrl, stream>>>(arguments)` as C++; every line keeps its number."""
+    plain = without_comments(text)
+    out, last = [], 0
+    for match in _LAUNCH.finditer(plain):
+        end = plain.find(">>>", match.end())
+        if end < 0:
+            continue
+        name = text[match.start(1) : match.end(2) if match[2] else match.end(1)]
+        label = " ".join(name.split()).replace('"', "'")
+        out.append(text[last : match.start(1)])
+        out.append(f'::anycann::emu::Launcher("{label}", {text[match.end() : end]}).Bind({name})')
+        last = end + 3
+    return "".join(out) + text[last:]

@@ -1,0 +1,249 @@
+"""Building: the cache, the messages for sources that do not compile, options, arguments of launches, and clean headers."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+from ascendc_paths import EXAMPLES, ROOT
+
+from anycann import ascendc
+from anycann.ascendc import toolchain
+
+INCLUDE = ROOT / "src" / "anycann" / "ascendc" / "include"
+COPY = """AscendC::TPipe pipe;
+AscendC::TQueBind<AscendC::QuePosition::VECIN, AscendC::QuePosition::VECOUT, 1> queue; pipe.InitBuffer(queue, 1, 4096);
+AscendC::GlobalTensor<T> from, to; from.SetGlobalBuffer(x, n); to.SetGlobalBuffer(y, n); AscendC::LocalTensor<T> t = queue.AllocTensor<T>();
+AscendC::DataCopy(t, from, n); queue.EnQue(t); t = queue.DeQue<T>(); AscendC::DataCopy(to, t, n); queue.FreeTensor(t);"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("AscendC::Mmad(1, 2);", "AscendC::Mmad is not supported by anycann"),
+        ("AscendC::Sort<float, true>(1, 2);", "AscendC::Sort is not supported by anycann"),
+        ("AscendC::Frobnicate(1);", r"AscendC::Frobnicate is not supported by anycann \(docs/ascendc.md lists what is\)"),
+        ("AscendC::TSCM<int> t;", "AscendC::TSCM is not supported by anycann"),
+        ("AscendC::TQue<AscendC::QuePosition::A1, 1> q;", "the cube positions"),
+        ("AscendC::SetFlag<AscendC::HardEvent::M_V>(0);", "events between S, V, MTE2 and MTE3 only"),
+        (
+            "AscendC::LocalTensor<bfloat16_t> t; AscendC::Add(t, t, t, 16);",
+            "AscendC::Add does not take this element type; it takes half, float, int16_t, int32_t",
+        ),
+        (
+            "AscendC::LocalTensor<int8_t> t; AscendC::LocalTensor<float> u; AscendC::Cast(t, u, AscendC::RoundMode::CAST_RINT, 32);",
+            "does not convert between",
+        ),
+        ("KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);", "kernel type KERNEL_TYPE_AIC_ONLY is not supported"),
+        ("int x = ;", "expected primary-expression"),
+    ],
+)
+def test_what_does_not_compile_is_named_with_its_line(make, tmp_path, body, message):
+    with pytest.raises(ascendc.CompileError, match=message) as caught:
+        make(f"\n{body}")
+    assert f"{tmp_path}/kernel.cpp:6: " in str(caught.value)
+    assert "error:" in caught.value.output
+
+
+def test_a_source_without_kernels(tmp_path):
+    path = tmp_path / "none.cpp"
+    path.write_text('#include "kernel_operator.h"\n// extern "C" __global__ __aicore__ void kernel(GM_ADDR x) {}\n')
+    with pytest.raises(ascendc.CompileError, match="no kernel is defined here"):
+        ascendc.build(path)
+
+
+def test_the_cache_follows_every_file(tmp_path, monkeypatch):
+    runs = []
+    real = toolchain.compile_file
+    monkeypatch.setattr(toolchain, "compile_file", lambda arguments: runs.append(arguments) or real(arguments))
+    (tmp_path / "value.h").write_text("constexpr int value = 1;\n")
+    path = tmp_path / "kernel.cpp"
+    path.write_text(
+        '#include "kernel_operator.h"\n#include "value.h"\nextern "C" __global__ __aicore__ void kernel(GM_ADDR x) { *(int*)x = value; }\n'
+    )
+    out = np.zeros(1, np.int32)
+
+    def value():
+        ascendc.build(path).kernel[1](out)
+        return int(out[0])
+
+    assert value() == 1
+    built = len(runs)
+    assert value() == 1
+    assert len(runs) == built
+    (tmp_path / "value.h").write_text("constexpr int value = 2;\n")
+    assert value() == 2
+    assert len(runs) == built + 1
+    (tmp_path / "value.h").write_text("constexpr int value = 1;\n")
+    assert value() == 1
+    path.write_text(path.read_text().replace("= value", "= value + 5"))
+    assert value() == 6
+    ascendc.build(path, product="Ascend310P3")
+    assert len(runs) == built + 4 or len(runs) == built + 3
+
+
+def test_modules_with_kernels_of_one_name_are_apart(tmp_path):
+    modules = []
+    for number, parameters in enumerate(("GM_ADDR x", "GM_ADDR x, float scale, int32_t* counts")):
+        path = tmp_path / f"{number}.cpp"
+        path.write_text(
+            f'#include "kernel_operator.h"\nextern "C" __global__ __aicore__ void kernel({parameters}) {{ *(int*)x = {number}; }}\n'
+        )
+        modules.append(ascendc.build(path))
+    assert [module.kernel.parameters for module in modules] == [("x",), ("x", "scale", "counts")]
+    out = np.full(1, 9, np.int32)
+    modules[1].kernel[1](out, 1.0, np.zeros(1, np.int32))
+    assert out[0] == 1
+    modules[0].kernel[1](out)
+    assert out[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("half", np.float16), ("bfloat16_t", ml_dtypes.bfloat16), ("float", np.float32), ("uint8_t", np.uint8)]
+)
+def test_arrays_of_many_types(make, name, dtype):
+    module = make(COPY, "__gm__ T* x, __gm__ T* y, uint32_t n", head=f"using T = {name};")
+    x = np.arange(64).astype(dtype)
+    y = np.zeros_like(x)
+    module.kernel[1](x, y, 64)
+    assert (x == y).all()
+
+
+def test_arguments_are_checked(make):
+    module = make(COPY, "__gm__ T* x, __gm__ T* y, uint32_t n", head="using T = float;")
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    kernel = module.kernel
+    assert repr(kernel) == "<Ascend C kernel kernel(x, y, n)>"
+    for call, error, message in (
+        (lambda: kernel[1](x, y), TypeError, r"kernel takes 3 arguments \(x, y, n\); got 2"),
+        (lambda: kernel[0](x, y, 64), ValueError, "must be 1 to 65535; got 0"),
+        (lambda: kernel["8"](x, y, 64), TypeError, "must be an int; got str"),
+        (
+            lambda: kernel[1](x, y.astype(np.float64), 64),
+            TypeError,
+            "kernel: y is a pointer to float and takes an array of float32; got float64",
+        ),
+        (lambda: kernel[1](x, y[::2], 32), ValueError, "y must be a C-contiguous array"),
+        (lambda: kernel[1](x, [1.0], 64), TypeError, "y takes a NumPy array, a tiling .* or None; got list"),
+        (lambda: kernel[1](x, y, -1), ValueError, "n is a uint32 and cannot hold -1"),
+        (lambda: kernel[1](x, y, "many"), TypeError, "n takes a number; got str"),
+        (lambda: kernel[1](x, {"a": 1}, 64), ValueError, "the tiling struct is not known: describe it"),
+        (lambda: module["missing"], KeyError, "has no kernel 'missing'; it has kernel"),
+        (lambda: module.missing, AttributeError, "has no kernel 'missing'; it has kernel"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    with pytest.raises(ascendc.KernelError, match="the argument was None"):
+        kernel[1](x, None, 64)
+    with pytest.raises(ascendc.KernelError, match="x has 240 bytes"):
+        kernel[1](x[:60], y, 64)
+
+
+def test_templates_dtypes_and_defines(tmp_path):
+    path = tmp_path / "kernel.cpp"
+    path.write_text(
+        """#include "kernel_operator.h"
+        ASCENDC_TPL_ARGS_DECL(Scale, ASCENDC_TPL_UINT_DECL(N, 8, ASCENDC_TPL_UI_LIST, 1, 2));
+        template <typename T, int N> __global__ __aicore__ void scale(GM_ADDR x) { *(T*)x = T(N) * T(FACTOR); }
+        extern "C" __global__ __aicore__ void size(GM_ADDR x) { KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+        #if ORIG_DTYPE_X == DT_FLOAT16
+        *(int*)x = sizeof(DTYPE_X); if (TILING_KEY_IS(12)) { *(int*)x += 100; }
+        #endif
+        }"""
+    )
+    module = ascendc.build(path, templates={"scale": ["float, 3", "int32_t, 2"]}, dtypes={"x": "float16"}, defines={"FACTOR": "10"})
+    assert list(module.kernels) == ["scale<float, 3>", "scale<int32_t, 2>", "size"]
+    x = np.zeros(1, np.float32)
+    module["scale<float, 3>"][1](x)
+    assert x[0] == 30
+    n = np.zeros(1, np.int32)
+    module.size[1](n)
+    assert n[0] == 2
+    module.size[1](n, tiling_key=12)
+    assert n[0] == 102
+    with pytest.raises(ValueError, match="templates names 'size', which is no template kernel here; template kernels: scale"):
+        ascendc.build(path, templates={"size": ["float"]})
+
+
+def test_undefined_behaviour_sanitizer(make, capfd):
+    module = make("int shift = 40; *(int*)x = 1 << (shift + *(int*)x);", "GM_ADDR x", sanitize="undefined")
+    module.kernel[1](np.zeros(1, np.int32))
+    assert "shift exponent 40 is too large" in capfd.readouterr().err
+    with pytest.raises(ascendc.ToolchainError, match="LD_PRELOAD"):
+        make("", "GM_ADDR x", sanitize="address")
+
+
+def test_a_machine_without_a_compiler_is_told_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ascendc.ToolchainError, match="g\\+\\+ or clang\\+\\+ was not found; install"):
+        ascendc.build(EXAMPLES / "add.cpp", tiling={"share": "uint32_t", "tile": "uint32_t"})
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ascendc.ToolchainError, match="no-such-compiler that the variable CXX names"):
+        ascendc.build(EXAMPLES / "add.cpp", tiling={"share": "uint32_t", "tile": "uint32_t"})
+
+
+COMPILERS = [
+    name
+    for name in ("g++", *(f"g++-{n}" for n in range(10, 15)), "clang++", *(f"clang++-{n}" for n in range(11, 20)))
+    if shutil.which(name)
+]
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wnon-virtual-dtor", "-Woverloaded-virtual", "-Werror", "-fsyntax-only"]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+def test_headers_are_free_of_warnings(compiler, standard, tmp_path):
+    unit = tmp_path / "all.cpp"
+    instances = "template __global__ void arithmetic<float>(GM_ADDR, GM_ADDR, GM_ADDR, uint32_t, uint32_t, uint32_t);\n"
+    instances += "template __global__ void floating<half>(GM_ADDR, GM_ADDR, GM_ADDR, uint32_t, uint32_t, uint32_t);\n"
+    headers = [
+        "kernel_operator.h",
+        "tikicpulib.h",
+        "tiling/tiling_api.h",
+        "tiling/platform/platform_ascendc.h",
+        "lib/normalization/layernorm.h",
+    ]
+    unit.write_text("".join(f'#include "{name}"\n' for name in headers) + f'#include "{ROOT}/tests/ascendc/vector_ops.cpp"\n{instances}')
+    done = subprocess.run([compiler, f"-std={standard}", *STRICT, f"-I{INCLUDE}", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("header", sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h")))
+def test_every_header_stands_alone(header, tmp_path):
+    unit = tmp_path / "one.cpp"
+    unit.write_text(f'#include "{header}"\n#include "{header}"\n')
+    subprocess.run(["g++", "-std=c++17", *STRICT, f"-I{INCLUDE}", str(unit)], check=True)
+
+
+def test_a_kernel_compiles_in_two_seconds_and_launches_in_one_millisecond(tmp_path):
+    path = tmp_path / "kernel.cpp"
+    path.write_text((EXAMPLES / "layer_norm_grad_beta.cpp").read_text() + "// new to the cache\n")
+    options = {
+        "tiling": {"layerNormGradBetaTiling": "LayerNormGradBetaTiling"},
+        "templates": {"layer_norm_grad_beta": ["half, false, false"]},
+    }
+    ascendc.build(EXAMPLES / "layer_norm_grad_beta.cpp", **options)  # the simulated cores themselves are compiled once
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    module = ascendc.build(path, **options)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert 0.05 < seconds < 2.0  # processor time: the clock on the wall depends on who else is working here
+    arrays = [np.zeros(16, np.float16), np.zeros(16, np.float16), np.zeros((1, 1, 16), np.float16), np.zeros((1, 1, 16), np.float16)]
+    tiling = {"layerNormGradBetaTiling": ascendc.layer_norm_grad_beta_tiling((1, 1, 16), "float16", 256)}
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        module["layer_norm_grad_beta<half, false, false>"][1](*arrays, tiling)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1e-3
+
+
+def test_importing_does_not_compile():
+    code = "import sys; import anycann.ascendc; print(sorted(m for m in ('numba', 'torch', 'cffi') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PATH": ""})
+    assert done.stdout == "[]\n"

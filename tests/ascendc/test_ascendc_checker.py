@@ -1,0 +1,337 @@
+"""Rules that the one-line mutants do not reach, what the reports look like, and legal programs that must stay without one."""
+
+import re
+
+import numpy as np
+import pytest
+from ascendc_paths import EXAMPLES
+
+from anycann import ascendc
+
+QUEUES = """
+    AscendC::TPipe pipe;
+    AscendC::TQue<AscendC::QuePosition::VECIN, 1> in;
+    AscendC::TQue<AscendC::QuePosition::VECOUT, 1> out;
+    AscendC::TBuf<AscendC::QuePosition::VECCALC> buffer;
+    AscendC::GlobalTensor<float> xGm, yGm;
+    xGm.SetGlobalBuffer((__gm__ float*)x, 64);
+    yGm.SetGlobalBuffer((__gm__ float*)y, 64);
+    pipe.InitBuffer(in, 1, 256);
+    pipe.InitBuffer(out, 1, 256);
+    pipe.InitBuffer(buffer, 256);
+    AscendC::LocalTensor<float> t = buffer.Get<float>();
+"""
+
+
+def arrays():
+    return np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+
+
+def reports(module, blocks=1, **options):
+    with pytest.raises(ascendc.KernelError) as caught:
+        module.kernel[blocks](*arrays(), **options)
+    return caught.value.reports
+
+
+CASES = {
+    "event id that the product lacks": ("AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(8);", "event-id", "this product has 8 per event"),
+    "set and never waited for": (
+        "AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(0);",
+        "set-without-wait",
+        "nothing waited for it before the kernel ended",
+    ),
+    "set twice": (
+        """AscendC::SetFlag<AscendC::HardEvent::V_S>(0); AscendC::SetFlag<AscendC::HardEvent::V_S>(0);
+        AscendC::WaitFlag<AscendC::HardEvent::V_S>(0);""",
+        "flag-set-twice",
+        "set a second time before anything waited",
+    ),
+    "waited for and not set": ("AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(0);", "wait-without-set", "it would hang"),
+    "ids run out": (
+        "for (int i = 0; i < 9; ++i) { pipe.AllocEventID<AscendC::HardEvent::V_S>(); }",
+        "event-id",
+        "all 8 event ids of V_S are in use",
+    ),
+    "released and not taken": ("pipe.ReleaseEventID<AscendC::HardEvent::V_S>(2);", "event-id", "was not allocated"),
+    "two pipes": ("AscendC::TPipe second;", "one-pipe", "a second TPipe is made while the first still lives"),
+    "too many lanes": ("AscendC::Adds(t, t, 1.0f, 65, 1, {1, 1, 8, 8});", "mask", "1 to 64 lanes"),
+    "too many repeats": ("AscendC::Adds(t, t, 1.0f, 64, 256, {1, 1, 0, 0});", "mask", "repeatTimes must be 0 to 255; got 256"),
+    "a buffer cut too long": (
+        "buffer.GetWithOffset<float>(32, 192);",
+        "tensor-range",
+        "128 bytes from byte 192 were asked of a buffer of 256",
+    ),
+    "a scalar past the end": ("t.SetValue(64, 1.0f);", "tensor-range", "of a tensor of 256 bytes"),
+    "a negative offset": ("AscendC::Duplicate(t[-8], 1.0f, 8);", "tensor-range", "Duplicate writes bytes 0 to 31 of a tensor"),
+    "no bytes": ("AscendC::TBuf<> none; pipe.InitBuffer(none, 0);", "buffer-count", "it must be more than 0"),
+    "assert": ("ASSERT(AscendC::GetBlockNum() == 7);", "assert", "AscendC::GetBlockNum() == 7 does not hold"),
+    "copy into the unknown": (
+        "xGm.SetGlobalBuffer((__gm__ float*)0x1000, 64); AscendC::DataCopy(t, xGm, 64);",
+        "gm-range",
+        "in none of the kernel's arguments",
+    ),
+    "flag between the wrong pipes": (
+        """AscendC::DataCopy(t, xGm, 64);
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_S>(0); AscendC::WaitFlag<AscendC::HardEvent::MTE2_S>(0);
+        AscendC::Adds(t, t, 1.0f, 64);""",
+        "missing-sync",
+        "Adds (pipe V) reads UB bytes 0 to 31 of the buffer that DataCopy (pipe MTE2) wrote",
+    ),
+    "barrier of one pipe only": (
+        "AscendC::DataCopy(t, xGm, 64); AscendC::PipeBarrier<PIPE_V>(); AscendC::Adds(t, t, 1.0f, 64);",
+        "missing-sync",
+        "SetFlag<HardEvent::MTE2_V>",
+    ),
+    "written over while it is read": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::PipeBarrier<PIPE_ALL>(); AscendC::DataCopy(yGm, t, 64);
+        AscendC::Duplicate(t, 2.0f, 64);""",
+        "missing-sync",
+        "Duplicate (pipe V) writes UB bytes 0 to 31 of the buffer that DataCopy (pipe MTE3) reads",
+    ),
+    "read back before it is written": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::PipeBarrier<PIPE_ALL>(); AscendC::DataCopy(yGm, t, 64);
+        AscendC::LocalTensor<float> u = in.AllocTensor<float>(); AscendC::DataCopy(u, yGm, 64); in.FreeTensor(u);""",
+        "missing-sync",
+        "global memory (y, byte 0)",
+    ),
+    "scalar after vector": ("AscendC::Duplicate(t, 1.0f, 64); t.GetValue(3);", "missing-sync", "GetValue (pipe S) reads"),
+    "gather past the end": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::LocalTensor<int32_t> i = in.AllocTensor<int32_t>(); AscendC::CreateVecIndex(i, 63, 8);
+        AscendC::Muls(i, i, 4, 8);
+        AscendC::LocalTensor<float> u = out.AllocTensor<float>(); AscendC::Gather(u, t, i.ReinterpretCast<uint32_t>(), 0, 8);""",
+        "tensor-range",
+        "Gather reads bytes 256 to 259",
+    ),
+    "source reuse": (
+        """AscendC::DataCopy(t, xGm, 64); AscendC::PipeBarrier<PIPE_ALL>();
+        LayerNormGradBetaTiling g{}; g.bLength = 1; g.sLength = 4; g.hLength = g.originalHLength = 8;
+        g.bshLength = 32; g.stackBufferSize = 16;
+        AscendC::LocalTensor<float> a = in.AllocTensor<float>(), b = out.AllocTensor<float>();
+        AscendC::LayerNormGradBeta<float, true>(a, b, t, t[32], g); AscendC::Adds(t[32], t[32], 1.0f, 32);
+        in.FreeTensor(a); out.FreeTensor(b);""",
+        "read-unwritten",
+        "nothing has written byte 128 since",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(make, name):
+    body, rule, text = CASES[name]
+    found = reports(make(QUEUES + body))
+    assert rule in {report.rule for report in found}
+    assert any(text in report.what or text in report.advice for report in found if report.rule == rule), [report.what for report in found]
+
+
+def test_nine_live_tensors_are_too_many(make):
+    body = """AscendC::TPipe pipe; AscendC::TQue<AscendC::QuePosition::VECIN, 9> queue; pipe.InitBuffer(queue, 9, 32);
+    for (int i = 0; i < 9; ++i) { queue.EnQue(queue.AllocTensor<float>()); }
+    for (int i = 0; i < 9; ++i) { queue.FreeTensor(queue.DeQue<float>()); }"""
+    assert [report.rule for report in reports(make(body))] == ["live-tensors"]
+    body = body.replace("9>", "8>").replace(" 9,", " 8,").replace("< 9", "< 8")
+    make(body).kernel[1](*arrays())
+
+
+def test_products_have_different_event_ids_and_buffers(make):
+    body = """AscendC::TPipe pipe; AscendC::TBuf<> buffer; pipe.InitBuffer(buffer, 200 * 1024);
+    AscendC::SetFlag<AscendC::HardEvent::V_S>(5); AscendC::WaitFlag<AscendC::HardEvent::V_S>(5);"""
+    assert reports(make(body))[0].rule == "ub-overflow"
+    make(body, product="Ascend310P3").kernel[1](*arrays())
+    assert reports(make(body, product="Ascend910A"))[0].what == "event id 5 of V_S does not exist: this product has 4 per event"
+
+
+def test_a_report_says_everything(tmp_path):
+    text = (EXAMPLES / "add.cpp").read_text().replace("        yQueue_.FreeTensor(y);\n", "")
+    path = tmp_path / "add.cpp"
+    path.write_text(text)
+    module = ascendc.build(path, tiling={"share": "uint32_t", "tile": "uint32_t"})
+    x = np.zeros(512, np.float32)
+    with pytest.raises(ascendc.KernelError) as caught:
+        module.add[2](x, x.copy(), x.copy(), {"share": 256, "tile": 256})
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if "y = yQueue_.AllocTensor" in row)
+    assert str(caught.value) == (
+        f"1 mistake in kernel add (2 blocks):\n\n{path}:{line}: AllocTensor  [leak]\n"
+        f"   {line:6d} | AscendC::LocalTensor<float> y = yQueue_.AllocTensor<float>();\n"
+        "   where  all 2 cores, queue yQueue_ (VECIN, 2 x 1024 bytes, depth 2), buffer 0\n"
+        "   what   the tensor allocated here was never given back: no FreeTensor before the kernel ended\n"
+        "   rule   every AllocTensor is answered by one FreeTensor on the same queue\n"
+        "   do     call yQueue_.FreeTensor(tensor) after the last instruction that uses the tensor\n"
+    )
+    report = caught.value.reports[0]
+    assert (report.rule, report.file, report.line, report.cores, report.buffer, report.api) == (
+        "leak",
+        str(path),
+        line,
+        (0, 1),
+        0,
+        "AllocTensor",
+    )
+
+
+def test_legal_programs_give_no_report(make):
+    body = (
+        QUEUES
+        + """
+    AscendC::DataCopy(t, xGm, 64);
+    AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(0);
+    AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(0);
+    AscendC::Adds(t, t, 1.0f, 64);
+    AscendC::LocalTensor<float> u = out.AllocTensor<float>();
+    AscendC::Muls(u, t, 2.0f, 64);
+    out.EnQue(u);
+    u = out.DeQue<float>();
+    out.EnQue(u);
+    u = out.DeQue<float>();
+    AscendC::DataCopy(yGm, u, 64);
+    out.FreeTensor(u);
+    AscendC::SetFlag<AscendC::HardEvent::V_S>(0);
+    AscendC::WaitFlag<AscendC::HardEvent::V_S>(0);
+    const float first = t.GetValue(0);
+    t.SetValue(1, first);
+    AscendC::SetFlag<AscendC::HardEvent::S_V>(0);
+    AscendC::WaitFlag<AscendC::HardEvent::S_V>(0);
+    AscendC::Adds(t, t, first, 64);
+    AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(1);
+    AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(1);
+    AscendC::LocalTensor<float> v = in.AllocTensor<float>();
+    AscendC::DataCopy(v, yGm, 64);
+    in.EnQue(v);
+    v = in.DeQue<float>();
+    AscendC::Add(v, v, v, 64);
+    in.FreeTensor(v);
+    AscendC::LocalTensor<float> scratch = in.AllocTensor<float>();
+    in.FreeTensor(scratch);
+    """
+    )
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    assert (y == (x + 1) * 2).all()
+
+
+def test_outputs_may_lie_on_inputs_of_the_layer_norm_functions(make):
+    body = (
+        QUEUES
+        + """
+    AscendC::DataCopy(t, xGm, 64);
+    AscendC::PipeBarrier<PIPE_ALL>();
+    LayerNormGradBetaTiling g{}; g.bLength = 1; g.sLength = 4; g.hLength = g.originalHLength = 8; g.bshLength = 32; g.stackBufferSize = 16;
+    AscendC::LayerNormGradBeta<float>(t, t[8], t, t[32], g);
+    AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::DataCopy(yGm, t, 16);
+    """
+    )
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    res, dy = x[:32].reshape(4, 8), x[32:].reshape(4, 8)
+    assert (y[:8] == (res * dy).sum(axis=0)).all()
+    assert (y[8:16] == dy.sum(axis=0)).all()
+
+
+def test_cores_may_write_neighbouring_bytes_but_not_with_set_value(make):
+    pad = """AscendC::TPipe pipe; AscendC::TBuf<> buffer; pipe.InitBuffer(buffer, 32); AscendC::GlobalTensor<float> gm;
+    gm.SetGlobalBuffer((__gm__ float*)y, 64); AscendC::LocalTensor<float> t = buffer.Get<float>();
+    AscendC::Duplicate(t, float(AscendC::GetBlockIdx()), 8);
+    AscendC::PipeBarrier<PIPE_ALL>(); AscendC::DataCopyPad(gm[AscendC::GetBlockIdx()], t, {1, 4, 0, 0});"""
+    x, y = arrays()
+    make(pad).kernel[8](x, y)
+    assert y[:8].tolist() == list(range(8))
+    scalar = "AscendC::GlobalTensor<float> gm; gm.SetGlobalBuffer((__gm__ float*)y, 64); gm.SetValue(AscendC::GetBlockIdx(), 1.0f);"
+    found = reports(make(scalar), blocks=2)
+    assert [report.rule for report in found] == ["gm-conflict"]
+    assert "SetValue on global memory writes back its whole 32-byte block" in found[0].what
+
+
+def test_a_loop_without_end_becomes_a_report(make):
+    found = reports(
+        make("AscendC::GlobalTensor<float> gm; gm.SetGlobalBuffer((__gm__ float*)x, 64); while (gm.GetValue(1) > 0.0f) {}"), timeout=0.3
+    )
+    assert [report.rule for report in found] == ["time-limit"]
+    busy = "const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4); while (std::chrono::steady_clock::now() < end) {}"
+    found = reports(make(f"AscendC::PipeBarrier<PIPE_ALL>(); {busy}", head="#include <chrono>"), timeout=0.1)
+    assert [report.rule for report in found] == ["time-limit"]
+    assert "its last call" in found[0].what
+    assert found[0].api == "PipeBarrier"
+
+
+def test_read_only_arrays_are_not_written(make):
+    x, y = arrays()
+    y.flags.writeable = False
+    body = QUEUES + "AscendC::Duplicate(t, 1.0f, 64); AscendC::PipeBarrier<PIPE_ALL>(); AscendC::DataCopy(yGm, t, 64);"
+    with pytest.raises(ascendc.KernelError, match="DataCopy writes to y, which is read-only"):
+        make(body).kernel[1](x, y)
+    assert not y.any()
+
+
+def test_fast_mode_computes_the_same_and_still_finds_hangs(make):
+    body = QUEUES + "AscendC::Duplicate(t, 1.0f, 64); AscendC::DataCopy(yGm, t, 64);"
+    x, y = arrays()
+    make(body, check=False).kernel[1](x, y)
+    assert (y == 1).all()
+    assert [report.rule for report in reports(make(QUEUES + "in.DeQue<float>();", check=False))] == ["deque-empty"]
+
+
+def test_padding_of_a_copy(make):
+    body = """AscendC::TPipe pipe;
+    AscendC::TQueBind<AscendC::QuePosition::VECIN, AscendC::QuePosition::VECOUT, 1> queue; pipe.InitBuffer(queue, 1, 256);
+    AscendC::GlobalTensor<float> xGm, yGm; xGm.SetGlobalBuffer((__gm__ float*)x, 64); yGm.SetGlobalBuffer((__gm__ float*)y, 64);
+    AscendC::LocalTensor<float> t = queue.AllocTensor<float>();
+    AscendC::DataCopyPad(t, xGm, {2, 12, 8, 1, 0}, {true, 1, 4, 9.0f});
+    queue.EnQue(t); t = queue.DeQue<float>();
+    AscendC::DataCopy(yGm, t, 24);
+    AscendC::DataCopyPad(yGm[32], t, {2, 20, 1, 8, 0});
+    queue.FreeTensor(t);"""
+    x, y = arrays()
+    make(body.replace("AscendC::DataCopy(yGm, t, 24);", "AscendC::DataCopy(yGm, t, 8); AscendC::DataCopy(yGm[16], t[16], 8);")).kernel[1](
+        x, y
+    )
+    # two blocks of three floats with one pad value before and four after each: blocks begin 64 bytes apart in the UB, 20 bytes in x
+    assert y[:8].tolist() == [9, 0, 1, 2, 9, 9, 9, 9]
+    assert y[16:24].tolist() == [9, 5, 6, 7, 9, 9, 9, 9]
+    assert y[32:37].tolist() == [9, 0, 1, 2, 9]
+    assert y[39:44].tolist() == [9, 5, 6, 7, 9]
+    assert y[37:39].tolist() == [0, 0]
+    assert any(report.rule == "read-unwritten" for report in reports(make(body)))
+
+
+def test_every_rule_is_explained_in_the_docs():
+    core = (EXAMPLES.parents[1] / "src/anycann/ascendc/core/report.cpp").read_text()
+    rules = re.findall(r'^    \{"([a-z-]+)", "', core, re.MULTILINE)
+    assert len(rules) > 30
+    docs = (EXAMPLES.parents[1] / "docs/ascendc.md").read_text()
+    assert [rule for rule in rules if f"`{rule}`" not in docs] == []
+
+
+def test_one_block_stopped_by_its_own_mistake_is_the_only_report(make):
+    body = QUEUES + "if (AscendC::GetBlockIdx() == 1) { in.DeQue<float>(); } AscendC::SyncAll();"
+    found = reports(make(body), blocks=4)
+    assert [(report.rule, report.cores) for report in found] == [("deque-empty", (1,))]
+
+
+def test_an_exception_of_the_kernel_is_reported(make):
+    module = make('AscendC::PipeBarrier<PIPE_ALL>(); throw std::runtime_error("no room");', head="#include <stdexcept>")
+    found = reports(module)
+    assert [report.rule for report in found] == ["exception"]
+    assert found[0].what == "the kernel threw a C++ exception: no room; this was its last call"
+
+
+def test_rows_of_a_layer_norm_fill_whole_blocks():
+    module = ascendc.build(
+        EXAMPLES / "layer_norm_grad_beta.cpp",
+        tiling={"layerNormGradBetaTiling": "LayerNormGradBetaTiling"},
+        templates={"layer_norm_grad_beta": ["half, false, false"]},
+    )
+    tensors = [np.zeros(20, np.float16), np.zeros(20, np.float16), np.zeros((1, 4, 20), np.float16), np.zeros((1, 4, 20), np.float16)]
+    tiling = ascendc.layer_norm_grad_beta_tiling((1, 4, 20), "float16", 320)
+    with pytest.raises(ascendc.KernelError, match="H is 20 elements of 2 bytes, which is not a multiple of 32 bytes: pad H with zeros"):
+        module["layer_norm_grad_beta<half, false, false>"][1](*tensors, {"layerNormGradBetaTiling": tiling})
+
+
+def test_buffers_of_a_queue_take_turns(make):
+    body = """AscendC::TPipe pipe; AscendC::TQue<AscendC::QuePosition::VECIN, 1> queue; pipe.InitBuffer(queue, 3, 32);
+    for (int i = 0; i < 6; ++i) {
+        AscendC::LocalTensor<float> t = queue.AllocTensor<float>();
+        ((__gm__ float*)y)[i] = float(t.GetPhyAddr()); queue.FreeTensor(t);
+    }"""
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    assert y[:6].tolist() == [0, 32, 64, 0, 32, 64]

@@ -1,0 +1,220 @@
+"""C++ programs that launch kernels: every launch form, the exit status, the generated headers."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from ascendc_paths import EXAMPLES
+
+from anycann import ascendc
+from anycann.ascendc.sources import find_kernels, has_main, kind, rewrite_launches
+
+KERNEL = """#include "kernel_operator.h"
+template <typename T>
+__global__ __aicore__ void add(GM_ADDR x, int32_t value, uint32_t count)
+{
+    AscendC::TPipe pipe;
+    AscendC::TBuf<> buffer;
+    AscendC::GlobalTensor<T> gm;
+    gm.SetGlobalBuffer((__gm__ T*)x, count);
+    pipe.InitBuffer(buffer, count * sizeof(T));
+    AscendC::LocalTensor<T> t = buffer.Get<T>();
+    AscendC::DataCopy(t, gm, count);
+    AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::Adds(t, t, T(value), count);
+    AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::DataCopy(gm, t, count);
+}
+"""
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_example_program(capfd):
+    assert ascendc.run([EXAMPLES / "add_program.cpp"]) == 0
+    assert capfd.readouterr().out == "10 11 73\n"
+
+
+def test_a_mistake_is_an_exit_status_and_a_text(tmp_path, capfd):
+    text = (EXAMPLES / "add_program.cpp").read_text()
+    wrong = write(
+        tmp_path,
+        "wrong.cpp",
+        text.replace("    queue.FreeTensor(tensor);\n", "").replace("return 0;", 'std::printf("main goes on\\n"); return 0;'),
+    )
+    assert ascendc.run([wrong]) == 1
+    out, err = capfd.readouterr()
+    assert out.endswith("main goes on\n")
+    assert "1 mistake in kernel add_ten (4 blocks):" in err
+    assert "where  all 4 cores, queue queue (VECIN, 1 x 64 bytes, depth 1), buffer 0" in err
+    past = write(tmp_path, "past.cpp", text.replace("* count, count);", "* count + 8, count);"))
+    assert ascendc.run([past]) == 1
+    assert "GmAlloc'd memory of 256 bytes has 256 bytes" in capfd.readouterr().err
+
+
+def test_angle_brackets(tmp_path, capfd):
+    main = """
+    int main()
+    {
+        alignas(32) int32_t values[16] = {1, 2, 3};
+        const char* text = "not<<<a launch>>>(";  // add<<<1, nullptr, nullptr>>>(x)
+        add<int32_t><<<1, nullptr, nullptr>>>(reinterpret_cast<uint8_t*>(values), 10,
+            16); add<int32_t><<<1,
+            nullptr, nullptr>>>((uint8_t*)values, 100, 16);
+        std::printf("%d %d %d %s %d\\n", values[0], values[1], values[15], text, __LINE__);
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.asc", KERNEL + main)]) == 0
+    line = (KERNEL + main).splitlines().index(
+        '        std::printf("%d %d %d %s %d\\n", values[0], values[1], values[15], text, __LINE__);'
+    ) + 1
+    assert capfd.readouterr().out == f"111 112 110 not<<<a launch>>>( {line}\n"
+
+
+def test_aclrt_launch_kernel_in_two_files(tmp_path, capfd):
+    kernel = write(
+        tmp_path,
+        "kernel.cpp",
+        KERNEL + 'extern "C" __global__ __aicore__ void add_int(GM_ADDR x, int32_t value) { add<int32_t>(x, value, 8); }\n',
+    )
+    main = """#include <cstdio>
+    #include "aclrtlaunch_add_int.h"
+    int main() { alignas(32) int values[8] = {}; void* x = values;
+    if (ACLRT_LAUNCH_KERNEL(add_int)(1, nullptr, x, 5) != 0) return 9; std::printf("%d\\n", values[7]); }
+    """
+    host = write(
+        tmp_path, "main.cpp", main.replace("#include <cstdio>", "#include <cstdio>\n#define ACLRT_LAUNCH_KERNEL(name) aclrtlaunch_##name")
+    )
+    assert ascendc.run([host, kernel]) == 0
+    assert capfd.readouterr().out == "5\n"
+
+
+def test_trace_and_arguments_of_a_program(tmp_path):
+    program = ascendc.build_program([EXAMPLES / "add_program.cpp"])
+    assert ascendc.run_program(program, trace=tmp_path / "trace.json") == 0
+    assert {event["pid"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]} == {0, 1, 2, 3}
+
+
+def test_address_sanitizer(tmp_path, capfd):
+    main = """#include <cstdlib>
+    int main(int argc, char**)
+    {
+        int* p = static_cast<int*>(std::malloc(8));
+        const int v = p[argc + 1];
+        std::free(p);
+        return v == 12345;
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + main)], sanitize="address") != 0
+    assert "heap-buffer-overflow" in capfd.readouterr().err
+
+
+def test_kernels_without_main_are_explained(capfd):
+    assert ascendc.run([EXAMPLES / "add.cpp"]) == 2
+    text = capfd.readouterr().err
+    assert 'module = ascendc.build("' in text
+    assert "module.add[blocks](x, y, z, tiling)" in text
+
+
+def test_a_program_that_does_not_compile(tmp_path, capfd):
+    path = write(tmp_path, "bad.cpp", KERNEL + "int main() { AscendC::Mmad(1); }\n")
+    assert ascendc.run([path]) == 1
+    assert f"{path}:{KERNEL.count(chr(10)) + 1}: AscendC::Mmad is not supported by anycann" in capfd.readouterr().err
+
+
+def test_sources_are_told_apart(tmp_path):
+    assert kind(EXAMPLES / "add.cpp") == "kernel"
+    assert kind(EXAMPLES / "add_program.cpp") == "program"
+    assert kind(write(tmp_path, "host.cpp", '#include "acl/acl.h"\nint main() { int a = 1 << 2; }\n')) == "other"
+    assert kind(write(tmp_path, "k.asc", "__global__ __aicore__ void k(GM_ADDR x) {}\n")) == "kernel"
+    assert not has_main("// int main()\n")
+
+
+def test_kernels_are_found():
+    text = """
+    // extern "C" __global__ __aicore__ void commented(GM_ADDR x) {}
+    extern "C" __global__ __aicore__ void declared(GM_ADDR x);
+    extern "C" __global__ [aicore] void first(GM_ADDR x, __gm__ float *y, const int32_t n = 4)
+    {}
+    template <typename T, int N = 2> __aicore__ __global__ void second(__gm__ T* values, Pair<int, float> pair) {
+        const char* s = "} __global__ void no() {"; }
+    __global__ __aicore__ void third() {}
+    """
+    found = find_kernels(text)
+    assert [(k.name, k.parameters, k.template) for k in found] == [
+        ("first", ("x", "y", "n"), False),
+        ("second", ("values", "pair"), True),
+        ("third", (), False),
+    ]
+    assert found[0].types == ("GM_ADDR", "__gm__ float *", "const int32_t")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("k<<<8, nullptr, s>>>(x);", '::anycann::emu::Launcher("k", 8, nullptr, s).Bind(k)(x);'),
+        ("ns::k<float, 3><<<n / 2,\n l2, s>>>();", '::anycann::emu::Launcher("ns::k<float, 3>", n / 2,\n l2, s).Bind(ns::k<float, 3>)();'),
+        ('puts("k<<<1>>>()"); a << b >> c;', 'puts("k<<<1>>>()"); a << b >> c;'),
+    ],
+)
+def test_launches_are_rewritten(source, expected):
+    assert rewrite_launches(source) == expected
+
+
+def test_a_program_can_be_run_from_a_fresh_process(tmp_path):
+    code = f"from anycann import ascendc; raise SystemExit(ascendc.run(['{EXAMPLES / 'add_program.cpp'}']))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout == "10 11 73\n"
+
+
+RUNTIME = """
+#include <cstddef>
+#include <cstdint>
+alignas(512) static uint8_t memory[64];
+static int jobs = 0;
+extern "C" {
+void* fake_device_memory() { return memory; }
+int fake_jobs() { return jobs; }
+int anycann_stream_enqueue(void* stream, int (*job)(void*), void* context) { ++jobs; *static_cast<int*>(stream) = job(context); return 0; }
+int anycann_device_block(const void* address, void** base, size_t* bytes)
+{
+    const auto* at = static_cast<const uint8_t*>(address);
+    if (at < memory || at >= memory + sizeof memory) { return 1; }
+    *base = memory;
+    *bytes = sizeof memory;
+    return 0;
+}
+}
+"""
+
+
+def test_a_runtime_library_takes_launches_and_knows_device_memory(tmp_path, capfd):
+    library = tmp_path / "libruntime.so"
+    subprocess.run(["g++", "-shared", "-fPIC", str(write(tmp_path, "runtime.cpp", RUNTIME)), "-o", str(library)], check=True)
+    main = """
+    extern "C" void* fake_device_memory();
+    extern "C" int fake_jobs();
+    int main(int, char** argv)
+    {
+        alignas(32) int32_t host[16] = {};
+        uint8_t* device = static_cast<uint8_t*>(fake_device_memory());
+        int mistakes = -1;
+        switch (argv[1][0]) {
+            case 'd': add<int32_t><<<1, nullptr, &mistakes>>>(device, 7, 16); break;
+            case 'h': add<int32_t><<<1, nullptr, &mistakes>>>(reinterpret_cast<uint8_t*>(host), 7, 16); break;
+            default: add<int32_t><<<1, nullptr, &mistakes>>>(device, 7, 24); break;
+        }
+        std::printf("%d %d %d\\n", fake_jobs(), mistakes, reinterpret_cast<int32_t*>(device)[15]);
+    }
+    """
+    program = ascendc.build_program([write(tmp_path, "main.cpp", KERNEL + main)], libraries=[str(library)])
+    assert ascendc.run_program(program, ["device"]) == 0
+    assert capfd.readouterr().out == "1 0 7\n"
+    assert ascendc.run_program(program, ["host"]) == 1
+    assert "not device memory: a host pointer, or memory that was freed" in capfd.readouterr().err
+    assert ascendc.run_program(program, ["past"]) == 1
+    assert "touches bytes 0 to 95 of device memory of 64 bytes" in capfd.readouterr().err
