@@ -422,7 +422,7 @@ def test_json_spells_out_what_json_lacks(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.5], "c": {"d": "-inf"}}
 
 
-@pytest.mark.parametrize("module", ["checking", "demo", "doctor", "names", "output", "show"])
+@pytest.mark.parametrize("module", ["checking", "demo", "doctor", "names", "output", "run", "show"])
 def test_exports_exist(module: str) -> None:
     loaded = importlib.import_module(f"anycann.cli.{module}")
     assert all(name in vars(loaded) for name in loaded.__all__)
@@ -431,3 +431,39 @@ def test_exports_exist(module: str) -> None:
 def test_every_standard_of_the_table_is_in_the_json() -> None:
     data = json.loads(run("check", "layer_norm_grad_beta", "--dtype", "float16", "--json", "-").stdout)
     assert [set(standards.STANDARDS) <= set(output) for case in data["cases"] for output in case["outputs"]] == [True, True]
+
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "ascendc"
+
+
+def test_run_compiles_and_runs_a_program_that_launches_kernels() -> None:
+    done = subprocess.run([sys.executable, "-m", "anycann.cli", "run", str(EXAMPLES / "add_program.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_run_says_how_to_launch_a_kernel_without_a_main() -> None:
+    done = subprocess.run([sys.executable, "-m", "anycann.cli", "run", str(EXAMPLES / "add.cpp")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Launch them from Python" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "expected"), [(None, "no such file"), ("int main() { return 0; }\n", "only Ascend C sources can be run")])
+def test_run_refuses_what_it_cannot_run(text: str | None, expected: str, tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    if text is not None:
+        source.write_text(text)
+    result = run("run", str(source))
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+def test_run_reports_a_mistake_of_a_kernel_with_its_line(tmp_path: Path) -> None:
+    text = (EXAMPLES / "add_program.cpp").read_text()
+    kept = [line for line in text.splitlines(keepends=True) if "FreeTensor" not in line]
+    assert len(kept) < len(text.splitlines())
+    source = tmp_path / "leak.cpp"
+    source.write_text("".join(kept))
+    done = subprocess.run([sys.executable, "-m", "anycann.cli", "run", str(source)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "leak.cpp:" in done.stderr

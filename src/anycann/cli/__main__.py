@@ -1,0 +1,5 @@
+"""`python -m anycann.cli`."""
+
+from anycann.cli import main
+
+main()
