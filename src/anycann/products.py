@@ -89,7 +89,7 @@ def _in_force() -> tuple[Product, str]:
 
 def current() -> Product:
     """The product in force: `set_product`, else the variable ANYCANN_PRODUCT, else Atlas A2 training (Ascend910B1)."""
-    return _in_force()[0]
+    return _chosen[0] if _chosen is not None else _in_force()[0]
 
 
 def soc_name() -> str:

@@ -16,7 +16,7 @@ from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
 from anycann.tensor import Tensor, address_of, from_array, memory, new_like, sketch
 
-__all__ = ["ALIGNMENT", "Operator", "Plan", "aligned_bytes", "operator_of", "sketches"]
+__all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
 
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
@@ -40,7 +40,7 @@ class Plan:
         self.spec = call.spec
         self.workspace_size = workspace_size
         self.launch = launch  # None: nothing to compute
-        self.repeated: Repeated | None = None
+        self._repeated: Repeated | None = None
         self.layouts = tuple([tensor.layout() for tensor in call.tensors])
         self.results = tuple([(layout.shape, layout.dtype) for layout in self.layouts[-len(self.spec.outputs) :]])
         spans = [layout.bytes_touched() for layout in self.layouts]
@@ -52,6 +52,12 @@ class Plan:
     def _may_coincide(self, i: int, o: int) -> bool:
         a, b = self.layouts[i], self.layouts[o]
         return self.spec.elementwise and (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+
+    def recognition(self, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> "Repeated | None":
+        """What recognises calls like this one; made once, when a kept plan is used again."""
+        if self._repeated is None and Repeated.suits(self, is_attr, values, outs):
+            self._repeated = Repeated(self, is_attr, values, outs, product)
+        return self._repeated
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
@@ -80,19 +86,17 @@ class Plan:
 
     def run_with_workspace(self, addresses: Sequence[int]) -> None:
         """`run` with a workspace of its own."""
-        self._with_workspace(self.run, addresses)
-
-    def run_apart(self, addresses: Sequence[int]) -> None:
-        """`run_with_workspace` on outputs that are known to share no memory with other operands."""
-        if self.launch is not None:
-            self._with_workspace(self.launch, addresses)
-
-    def _with_workspace(self, run: Launch, addresses: Sequence[int]) -> None:
         if self.workspace_size:
-            workspace = buffers.empty((self.workspace_size,), np.dtype(np.uint8))
-            run(addresses, -(-address_of(workspace) // ALIGNMENT) * ALIGNMENT)
+            _keep, workspace = self.workspace()
+            self.run(addresses, workspace)
         else:
-            run(addresses, 0)
+            self.run(addresses, 0)
+
+    def workspace(self) -> tuple[object, int]:
+        """New workspace: the object that owns it, and its address."""
+        size = self.workspace_size
+        owner = np.empty(size, np.uint8) if size < buffers.POOLED_FROM else buffers.empty((size,), np.dtype(np.uint8))
+        return owner, -(-address_of(owner) // ALIGNMENT) * ALIGNMENT
 
     def _apart(self, addresses: Sequence[int]) -> tuple[list[Any], list[int]]:
         """Copies of the memory of inputs that share elements with an output, and the addresses to use."""
@@ -109,12 +113,14 @@ class Plan:
 class Repeated:
     """The latest call on NumPy arrays: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("attrs", "is_attr", "made", "match", "plan", "product")
+    __slots__ = ("attrs", "is_attr", "launch", "made", "match", "plan", "product")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         from anycann.backends.match import matcher
 
-        self.plan, self.is_attr, self.product = plan, is_attr, product
+        if plan.launch is None:
+            raise RuntimeError("a plan without a kernel needs no recognition")
+        self.plan, self.launch, self.is_attr, self.product = plan, plan.launch, is_attr, product
         self.attrs = tuple([value if attr else None for attr, value in zip(is_attr, values, strict=True)])
         inputs = [value for attr, value in zip(is_attr, values, strict=True) if not attr]
         self.made = outs[0] is None
@@ -166,7 +172,7 @@ class Operator:
         self.spec, self.package = spec, package
         self.api = f"anycann.{spec.python}"
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
-        self._is_attr = tuple([isinstance(param, Attr) for param in self._given])
+        self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self._single = len(spec.outputs) == 1
         self._known: dict[Hashable, Plan] = {}
         self._last: Repeated | None = None
@@ -216,15 +222,17 @@ class Operator:
         if last is not None:
             found = last.recognise(values, outs, chosen)
             if found is not None:
-                last.plan.run_apart(found[0])
+                if last.plan.workspace_size:
+                    _keep, workspace = last.plan.workspace()
+                    last.launch(found[0], workspace)
+                else:
+                    last.launch(found[0], 0)
                 return found[1][0] if self._single else found[1]
-        described = sketches(self._is_attr, values, outs, chosen)
+        described = sketches(self.is_attr, values, outs, chosen)
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
             return self._checked(values, outs, chosen, None if described is None else described[0])
-        if plan.repeated is None and Repeated.suits(plan, self._is_attr, values, outs):
-            plan.repeated = Repeated(plan, self._is_attr, values, outs, chosen)
-        self._last = plan.repeated
+        self._last = plan.recognition(self.is_attr, values, outs, chosen)
         addresses = described[1]
         if None in addresses:
             made = [new_like(values[0], *like)[0] for like in plan.results]
