@@ -27,7 +27,7 @@ from anycann import dtypes, ops, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError
-from anycann.runtime import Operator, Plan, Repeated, aligned_bytes, sketches
+from anycann.runtime import Operator, Plan, aligned_bytes, sketches
 from anycann.spec import Attr, OpSpec
 from anycann.streams import Event, Stream
 from anycann.tensor import Tensor, contiguous_strides, from_array
@@ -230,7 +230,6 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     order = tuple(param.name for param in spec.params)
     is_attr = tuple(isinstance(param, Attr) for param in spec.params)
     outputs_from = len(order) - len(spec.outputs)
-    recent: list[Repeated] = []  # the latest call, at most one
     signature = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in order]
         + [inspect.Parameter("product", inspect.Parameter.KEYWORD_ONLY, default=None)]
@@ -241,15 +240,15 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
             args = signature.bind(*args, **named).args
         chosen = products.current() if product is None else products.find(product)
         values, outs = args[:outputs_from], args[outputs_from:]
-        if recent:
-            found = recent[0].recognise(values, outs, chosen)
+        last = op.latest.get(api)
+        if last is not None:
+            found = last.recognise(values, outs, chosen)
             if found is not None:
-                return recent[0].plan.workspace_size, Executor(spec.name, recent[0].plan, found[0], args)
+                return last.plan.workspace_size, Executor(spec.name, last.plan, found[0], args)
         described = sketches(is_attr, args, (), chosen)
         plan = None if described is None else op.known((api, described[0]))
         if described is not None and plan is not None and not plan.outputs_meet(described[1]):
-            recognition = plan.recognition(op.is_attr, values, outs, chosen)
-            recent[:] = [] if recognition is None else [recognition]
+            op.latest[api] = plan.recognition(op.is_attr, values, outs, chosen)
             return plan.workspace_size, Executor(spec.name, plan, described[1], args)
         tensors: dict[str, Tensor | None] = {}
         attrs: dict[str, Any] = {}

@@ -175,7 +175,7 @@ class Operator:
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self._single = len(spec.outputs) == 1
         self._known: dict[Hashable, Plan] = {}
-        self._last: Repeated | None = None
+        self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
         self._lock = threading.Lock()
 
     def plan(self, call: Call) -> Plan:
@@ -218,7 +218,7 @@ class Operator:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else self._tuple_of_outputs(out)
-        last = self._last
+        last = self.latest.get(self.api)
         if last is not None:
             found = last.recognise(values, outs, chosen)
             if found is not None:
@@ -232,7 +232,7 @@ class Operator:
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
             return self._checked(values, outs, chosen, None if described is None else described[0])
-        self._last = plan.recognition(self.is_attr, values, outs, chosen)
+        self.latest[self.api] = plan.recognition(self.is_attr, values, outs, chosen)
         addresses = described[1]
         if None in addresses:
             made = [new_like(values[0], *like)[0] for like in plan.results]
