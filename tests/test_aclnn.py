@@ -768,9 +768,13 @@ def test_outputs_may_lie_between_each_other_but_not_in_each_other(fact: Fact, re
     call.phase_two(size, executor)
     assert recorder.runs[0][0][len(fact.inputs) :] == [address(room), address(room) + 2]
     refused(161002, lambda: call.phase_one([between(0, name) for name in fact.outputs]), fact.outputs[1])
-    _, executor = call.phase_one(call.outputs())
+    size, executor = call.phase_one(call.outputs())
     executor.set_output_address(0, room)
-    refused(161002, lambda: executor.set_output_address(1, room), fact.outputs[1])
+    executor.set_output_address(1, room)
+    refused(161002, lambda: call.phase_two(size, executor), "outputs")
+    executor.set_output_address(1, room[room.size // 2 :])
+    call.phase_two(size, executor)
+    assert len(recorder.runs) == 2
 
 
 def test_every_two_phase_operator_is_here_and_no_other() -> None:

@@ -17,7 +17,7 @@ from anycann.backends.cpu_blocks import (
     block_in,
     block_out,
     fetch,
-    fetch_bits,
+    fetch_entries,
     flush,
     layouts,
     room,
@@ -25,7 +25,7 @@ from anycann.backends.cpu_blocks import (
     streams,
     sweep,
 )
-from anycann.backends.cpu_simd import F32, Tag, fence, gather, tag_of
+from anycann.backends.cpu_simd import F32, Tag, fence, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_backward_v2.derivative import derivative_none, derivative_tanh
@@ -43,7 +43,7 @@ def _factor(x: tuple[Tag, int, int], i: int, m: int, p_table: int | None, tanh: 
         if tanh is None:
             return derivative_none(fetch(x, i, m))
         return derivative_tanh(fetch(x, i, m))
-    return gather(p_table, fetch_bits(x, i, m))
+    return fetch_entries(x, p_table, i, m)
 
 
 @device

@@ -1,8 +1,8 @@
 """Column sums on the CPU: a unit of work is a tile of columns over the rows of one partial sum; then the partial sums are added.
 
-A unit reads its rows once, whole rows where there are partial sums enough for all threads, four at a time, and adds them to float32
-sums in the workspace; after each run of rows they are added to the float64 sums beside them and start again. Sums start at -0.0, the
-one number that changes no first term.
+A unit reads its rows once, whole rows where there are partial sums enough for all threads, and adds them to float32 sums in the
+workspace, long rows four at a time; after each run of rows they are added to the float64 sums beside them and start again. Sums
+start at -0.0, the one number that changes no first term.
 """
 
 import math
@@ -22,6 +22,7 @@ __all__ = ["plan"]
 
 _ROWS = ROWS_PER_RUN * RUNS_PER_PARTIAL  # of a partial sum
 _NARROW = 512  # columns of a tile, at least
+_CACHED = 2048  # columns whose float32 sums fit the first-level cache: memory is then best read strictly in order
 
 
 @device
@@ -130,7 +131,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     nests = [nest_of(tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)]
     words = Held(np.array([layout(tensor.dtype, tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)], np.int64))
     in_place = x.strides[-1] == dy.strides[-1] == 1
-    regular = in_place and len(nests[0]) == len(nests[1]) == 1
+    regular = in_place and len(nests[0]) == len(nests[1]) == 1 and width > _CACHED
     x_step, dy_step = (nest[0][1] * x.dtype.itemsize if regular else 0 for nest in nests)
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // LANES) * LANES
     tile = _tile(pitch, partials, pitch if in_place else BLOCK)

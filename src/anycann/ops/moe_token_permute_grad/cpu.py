@@ -34,14 +34,15 @@ __all__ = ["plan", "row_address"]
 _MAX_K = 512
 _LIST = 8 * _MAX_K  # bytes of a list of row addresses
 _TWO_LISTS = 2 * _LIST
-_TILE_BYTES = 1 << 13  # of all rows of a token
+_CACHED = 1 << 18  # bytes of all rows of a token in a tile, at most
 _GRAIN = 1 << 15  # elements worth a thread
 
 
 @device
 def row_address(base: int, index: int, stride: int, size: int) -> int:
     """Where a row begins; 64-bit, for an index of 32 bits times a stride may need more."""
-    return base + types.int64(index) * stride * size
+    place: int = base + types.int64(index) * stride * size
+    return place
 
 
 @device
@@ -93,7 +94,10 @@ def _add_rows(
     stop: int,
     stream: bool,
 ) -> None:
-    """Tokens [start, stop) where the columns of a row of grad lie side by side. Steps are the strides of columns."""
+    """Tokens [start, stop) where the columns of a row of grad lie side by side. Steps are the strides of columns.
+
+    A tile is at most BLOCK columns if those of out do not lie side by side.
+    """
     size, lists, scratch = itemsize(tag), stack(_TWO_LISTS), stack(SCRATCH)
     count = _kept_rows(p_grad, grad_stride, size, rows, p_indices, index_stride, start * k, k, lists + (start & 1) * _LIST)
     for token in range(start, stop):
@@ -154,9 +158,9 @@ def _add_spread_rows(
         fence()
 
 
-def _tile(k: int, size: int) -> int:
-    """Columns of a tile, a multiple of 32."""
-    return max(128, min(BLOCK, _TILE_BYTES // (k * size) // 32 * 32))
+def _tile(k: int, width: int, size: int) -> int:
+    """Columns of a tile: whole rows, or as many as the cache holds for this and the next, a multiple of 32."""
+    return max(128, min(width, _CACHED // (k * size) // 32 * 32))
 
 
 def plan(call: Call) -> tuple[int, Launch]:
@@ -166,12 +170,13 @@ def plan(call: Call) -> tuple[int, Launch]:
     beside = grad.strides[1] == 1 or width == 1
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *(types.intp,) * 14, types.boolean)
     strides, stream = (*grad.strides, *indices.strides, *out.strides), streams(out)
-    tile = _tile(k, out.dtype.itemsize) if beside else BLOCK
+    tile = _tile(k, width, out.dtype.itemsize) if beside and out.strides[1] == 1 else BLOCK
+    tokens = out.shape[0]
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         def piece(start: int, stop: int) -> None:
             entry(None, *addresses, *strides, rows, k, width, tile, start, stop, stream)
 
-        parallel(piece, out.shape[0], max(1, _GRAIN // (k * width)))
+        parallel(piece, tokens, max(1, _GRAIN // (k * width)))
 
     return 0, launch

@@ -6,21 +6,35 @@ windows at a time, to its gradient and to the lanes of weightGrad. Sums start at
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device, kernel
-from anycann.backends.cpu_blocks import SCRATCH, Held, layouts, run_in, run_out, stack, store_sums, unload
+from anycann.backends.cpu_blocks import (
+    SCRATCH,
+    Held,
+    layouts,
+    run_in,
+    run_out,
+    stack,
+    store_line,
+    store_sums,
+    streams,
+    unload,
+)
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
+    fence,
     itemsize,
     load,
     load1,
     load1_i64,
     load_f64,
+    prefetch,
     splat,
     store,
     store1_f64,
@@ -36,76 +50,108 @@ from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL, sequen
 __all__ = ["plan"]
 
 _LANE_BYTES = 8 * LANES  # of the float64 sums of a place in the window and a head
-_VECTOR = 4 * LANES  # bytes of a vector of float32
+_PAIR = 2 * LANES
+_GRAIN = 512  # elements of weightGrad worth a thread
 _CACHED = 1 << 18  # bytes of these sums that a unit works on, at most
 _SEQUENCE = 4 * 8  # bytes of an entry: start, length, number of its first window, number of windows
 
 
 @device
-def _one_window(tag: Tag, to: Tag, n: int, x: int, grad: int, weight: float, lanes: int, base: int, base_step: int, out: int) -> None:
-    """out = base + weight * grad, and the run of x * grad goes to the lanes."""
-    run = splat(-0.0)
-    for i in range(0, n, LANES):
-        g = load(F32, grad, i)
-        run = run + load(tag, x, i) * g
-        store(to, out, i, load(F32, base, i * base_step) + g * weight)
+def _add_run(lanes: int, run: Any) -> None:
     store_f64(lanes, 0, load_f64(lanes, 0) + widen(run))
 
 
 @device
-def _two_windows(
+def _prefetch_pair(tag: Tag, address: int) -> None:
+    prefetch(address)
+    if itemsize(tag) == 4:
+        prefetch(address + 64)
+
+
+@device
+def _put(tag: Tag, out: int, i: int, low: Any, high: Any, ahead: int, stream: bool) -> None:
+    """Write 32 elements from i on."""
+    if stream:
+        store_line(tag, out, i, low, high)
+    else:
+        _prefetch_pair(tag, out + i * itemsize(tag) + ahead)
+        store(tag, out, i, low)
+        store(tag, out, i + LANES, high)
+
+
+@device
+def _under_one(tag: Tag, n: int, x: int, grad: int, weight: float, lanes: int, out: int, ahead: tuple[int, int], stream: bool) -> None:
+    """A token in one window: out = weight * grad, and the run of x * grad is added to the lanes."""
+    run, pairs = splat(-0.0), n - n % _PAIR
+    for i in range(0, pairs, _PAIR):
+        _prefetch_pair(tag, x + i * itemsize(tag) + ahead[0])
+        low, high = load(F32, grad, i), load(F32, grad, i + LANES)
+        run = run + load(tag, x, i) * low + load(tag, x, i + LANES) * high
+        _put(tag, out, i, low * weight, high * weight, ahead[1], stream)
+    if pairs < n:
+        last = load(F32, grad, pairs)
+        run = run + load(tag, x, pairs) * last
+        store(tag, out, pairs, last * weight)
+    _add_run(lanes, run)
+
+
+@device
+def _under_two(
     tag: Tag,
-    to: Tag,
     n: int,
     x: int,
     grads: tuple[int, int],
     weights: tuple[float, float],
     lanes: tuple[int, int],
-    base: int,
-    base_step: int,
     out: int,
+    ahead: tuple[int, int],
+    stream: bool,
 ) -> None:
-    run0, run1 = splat(-0.0), splat(-0.0)
-    for i in range(0, n, LANES):
-        v, g0, g1 = load(tag, x, i), load(F32, grads[0], i), load(F32, grads[1], i)
+    """A token in two windows: the sum of both products goes to out, and a run to the lanes of each."""
+    run0, run1, pairs = splat(-0.0), splat(-0.0), n - n % _PAIR
+    for i in range(0, pairs, _PAIR):
+        _prefetch_pair(tag, x + i * itemsize(tag) + ahead[0])
+        x_low, low0, low1 = load(tag, x, i), load(F32, grads[0], i), load(F32, grads[1], i)
+        x_high, high0, high1 = load(tag, x, i + LANES), load(F32, grads[0], i + LANES), load(F32, grads[1], i + LANES)
+        run0 = run0 + x_low * low0 + x_high * high0
+        run1 = run1 + x_low * low1 + x_high * high1
+        _put(tag, out, i, low0 * weights[0] + low1 * weights[1], high0 * weights[0] + high1 * weights[1], ahead[1], stream)
+    if pairs < n:
+        v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)
         run0 = run0 + v * g0
         run1 = run1 + v * g1
-        store(to, out, i, load(F32, base, i * base_step) + g0 * weights[0] + g1 * weights[1])
-    store_f64(lanes[0], 0, load_f64(lanes[0], 0) + widen(run0))
-    store_f64(lanes[1], 0, load_f64(lanes[1], 0) + widen(run1))
+        store(tag, out, pairs, g0 * weights[0] + g1 * weights[1])
+    _add_run(lanes[0], run0)
+    _add_run(lanes[1], run1)
 
 
 @device
-def _token(
+def _under_many(
     tag: Tag,
     n: int,
     x: int,
     grads: int,
-    grad_bytes: int,
+    pitch: int,
     windows: int,
-    p_weight: int,
-    weight_bytes: int,
+    weights: int,
+    weight_step: int,
     lanes: int,
-    lane_bytes: int,
+    lane_step: int,
     out: int,
-    zero: int,
-    partial: int,
+    sums: int,
 ) -> None:
-    """Add a token's products with the rows of its windows; from one window to the next, addresses change by the bytes given."""
-    base, step, k = zero, 0, 0
-    while windows - k > 1:
-        both = grads + k * grad_bytes, grads + (k + 1) * grad_bytes
-        weights = load1(tag, p_weight + k * weight_bytes, 0), load1(tag, p_weight + (k + 1) * weight_bytes, 0)
-        sums = lanes + k * lane_bytes, lanes + (k + 1) * lane_bytes
-        k += 2
-        if k < windows:
-            _two_windows(tag, F32, n, x, both, weights, sums, base, step, partial)
-            base, step = partial, 1
-        else:
-            _two_windows(tag, tag, n, x, both, weights, sums, base, step, out)
-    if k < windows:
-        weight = load1(tag, p_weight + k * weight_bytes, 0)
-        _one_window(tag, tag, n, x, grads + k * grad_bytes, weight, lanes + k * lane_bytes, base, step, out)
+    """A token in any number of windows, none included, one after the other; `sums` is memory for n float32."""
+    for i in range(0, n, LANES):
+        store(F32, sums, i, splat(-0.0 if windows > 0 else 0.0))
+    for k in range(windows):
+        run, grad, weight = splat(-0.0), grads + k * pitch, load1(tag, weights + k * weight_step, 0)
+        for i in range(0, n, LANES):
+            g = load(F32, grad, i)
+            run = run + load(tag, x, i) * g
+            store(F32, sums, i, load(F32, sums, i) + g * weight)
+        _add_run(lanes + k * lane_step, run)
+    for i in range(0, n, LANES):
+        store(tag, out, i, load(F32, sums, i))
 
 
 @device
@@ -131,31 +177,37 @@ def _segment(
     width: int,
     lanes: int,
     rows: int,
-    scratch: tuple[int, int, int, int],
+    scratch: tuple[int, int, int],
+    stream: bool,
 ) -> None:
     """Tokens [first, end) and heads [first, end) under (first, number of) windows; place is the first token's in the first window."""
     (p_grad, p_x, p_weight, p_out), (grad_strides, x_strides, weight_strides, out_strides) = addresses, strides
-    (first, count), size, (s_x, s_out, partial, zero) = windows, itemsize(tag), scratch
+    (first, count), size, (s_x, s_out, sums) = windows, itemsize(tag), scratch
+    weight_step, lane_step, pitch = -stride * weight_strides[0] * size, -stride * group * _LANE_BYTES, 4 * width
+    ahead = stride * x_strides[0] * size, stride * out_strides[0] * size
     for head in range(heads[0], heads[1]):
         for k in range(count):
             row = p_grad + ((first + k) * grad_strides[0] + head * grad_strides[1]) * size
-            _widen_row(tag, row, grad_strides[2], width, rows + 4 * k * width, s_x)
+            _widen_row(tag, row, grad_strides[2], width, rows + k * pitch, s_x)
         for token in range(tokens[0], tokens[1]):
             at = place + token - tokens[0]
-            p_lane = lanes + (at * group + head - heads[0]) * _LANE_BYTES
+            lane = lanes + (at * group + head - heads[0]) * _LANE_BYTES
             weight = p_weight + (at * weight_strides[0] + head * weight_strides[1]) * size
             for d in range(0, width, RUN_D):
                 n = min(RUN_D, width - d)
-                p_run = p_x + (token * x_strides[0] + head * x_strides[1] + d * x_strides[2]) * size
+                x = p_x + (token * x_strides[0] + head * x_strides[1] + d * x_strides[2]) * size
                 p_place = p_out + (token * out_strides[0] + head * out_strides[1] + d * out_strides[2]) * size
+                x, grad = run_in(tag, x, x_strides[2], n, s_x), rows + 4 * d
                 out = run_out(p_place, out_strides[2], s_out)
-                if count == 0:
-                    for i in range(0, n, LANES):
-                        store(tag, out, i, splat(0.0))
+                past = stream and out & 63 == 0
+                if count == 2:
+                    grads, sides = (grad, grad + pitch), (lane, lane + lane_step)
+                    weights = load1(tag, weight, 0), load1(tag, weight + weight_step, 0)
+                    _under_two(tag, n, x, grads, weights, sides, out, ahead, past)
+                elif count == 1:
+                    _under_one(tag, n, x, grad, load1(tag, weight, 0), lane, out, ahead, past)
                 else:
-                    x = run_in(tag, p_run, x_strides[2], n, s_x)
-                    change = -stride * weight_strides[0] * size, -stride * group * _LANE_BYTES
-                    _token(tag, n, x, rows + 4 * d, 4 * width, count, weight, change[0], p_lane, change[1], out, zero, partial)
+                    _under_many(tag, n, x, grad, pitch, count, weight, weight_step, lane, lane_step, out, sums)
                 unload(tag, p_place, out_strides[2], n, s_out)
 
 
@@ -164,22 +216,17 @@ def _units(
     tag: Tag,
     addresses: tuple[int, int, int, int],
     strides: tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int], tuple[int, int, int]],
-    sizes: tuple[int, int, int, int, int],
-    p_sequences: int,
-    p_first: int,
-    group: int,
+    sizes: tuple[int, int, int, int, int, int],
+    tables: tuple[int, int],
+    memory: tuple[int, int, int, int],
     begin: float,
-    sums: int,
-    pitch: int,
-    slots: int,
-    slot_bytes: int,
+    stream: bool,
     start: int,
     stop: int,
 ) -> None:
     """Units [start, stop): the gradients of their tokens, and their partial sums of weightGrad. Sums begin at -0.0, or 0.0 if empty."""
-    total, heads, width, block, stride = sizes
-    scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH), stack(_VECTOR)
-    store(F32, scratch[3], 0, splat(-0.0))
+    (total, heads, width, block, stride, group), (p_sequences, p_first), (sums, pitch, slots, slot_bytes) = sizes, tables, memory
+    scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
     groups, lanes = -(-heads // group), slots + start * slot_bytes
     rows = lanes + block * group * _LANE_BYTES
     for unit in range(start, stop):
@@ -203,21 +250,30 @@ def _units(
                 until = min(until, (high + 1) * stride)
             if low <= high:
                 until = min(until, low * stride + block)
-            windows = number + low, max(0, high - low + 1)
-            at = place - low * stride
-            parts = (token, origin + until), (head, last_head)
-            _segment(tag, addresses, strides, parts[0], parts[1], windows, at, stride, group, width, lanes, rows, scratch)
+            windows, at = (number + low, max(0, high - low + 1)), place - low * stride
+            tokens, some = (token, origin + until), (head, last_head)
+            _segment(tag, addresses, strides, tokens, some, windows, at, stride, group, width, lanes, rows, scratch, stream)
             token = origin + until
         for w in range(block):
             for i in range(head, last_head):
                 lane = load_f64(lanes + (w * group + i - head) * _LANE_BYTES, 0)
                 store1_f64(sums, chunk * pitch + w * heads + i, sum_lanes(lane))
+    if stream:
+        fence()
 
 
 @kernel
 def _totals(tag: Tag, p_out: int, words: int, sums: int, chunks: int, pitch: int, start: int, stop: int) -> None:
     """Elements [start, stop) of weightGrad."""
     store_sums(tag, sums, chunks, pitch, p_out, words, start, stop)
+
+
+def _ints(n: int) -> Any:
+    """The Numba type of a tuple of n integers."""
+    return types.UniTuple(types.intp, n)
+
+
+_STRIDES = types.Tuple((_ints(3), _ints(3), _ints(2), _ints(3)))
 
 
 def _tables(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride: int) -> tuple[Held, Held]:
@@ -255,26 +311,21 @@ def plan(call: Call) -> tuple[int, Launch]:
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
     words = layouts(call.tensors[4:], call.tensors[4].shape)
-    one, triple = types.intp, types.UniTuple(types.intp, 3)
-    all_strides = types.Tuple((triple, triple, types.UniTuple(one, 2), triple))
-    head = (types.UniTuple(one, 4), all_strides, types.UniTuple(one, 5))
-    entry = _units.for_types(tag, *head, one, one, one, types.float32, *(one,) * 6)
-    finish = _totals.for_types(tag, *(one,) * 7)
+    sizes, tables, stream = (tokens, heads, width, block, stride, group), (table, firsts), streams(call["inputGradOut"])
+    entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(4), types.float32, types.boolean, types.intp, types.intp)
+    finish = _totals.for_types(tag, *(types.intp,) * 7)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
-        operands, out = tuple(addresses[:4]), addresses[4]
-        sizes = (tokens, heads, width, block, stride)
+        operands, places = tuple(addresses[:4]), tuple([held.address for held in tables])
+        memory = (workspace, pitch, workspace + slots, slot_bytes)
 
         def run(start: int, stop: int) -> None:
-            entry(
-                None, operands, strides, sizes, table.address, firsts.address, group, begin, workspace, pitch, workspace + slots, slot_bytes,
-                start, stop,
-            )  # fmt: skip
+            entry(None, operands, strides, sizes, places, memory, begin, stream, start, stop)
 
         def add(start: int, stop: int) -> None:
-            finish(None, out, words.address, workspace, chunks, pitch, start, stop)
+            finish(None, addresses[4], words.address, workspace, chunks, pitch, start, stop)
 
         parallel(run, units)
-        parallel(add, pitch, 512)
+        parallel(add, pitch, _GRAIN)
 
     return slots + units * slot_bytes, launch

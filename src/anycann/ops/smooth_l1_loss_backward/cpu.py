@@ -1,7 +1,8 @@
 """Smooth L1 gradient on the CPU: one pass over blocks of the broadcast shape.
 
-All operands of one dtype are read and written as they are; otherwise blocks are converted to float32 and the result from it. Where
-1 / beta is exact the division is a multiplication by it, which rounds to the same number.
+All operands of one dtype are read and written as they are; otherwise blocks are converted to float32 and the result from it. d is
+x / beta held between -1 and 1, except where beta is 0 or infinite; where 1 / beta is exact the division is a multiplication by it,
+which rounds to the same number.
 """
 
 import math
@@ -23,6 +24,16 @@ _GRAIN = 1 << 15  # elements worth a thread
 
 
 @device
+def _slope(x: Any, beta: float, inverse: float | None, edge: bool | None) -> Any:
+    """d; the arguments that are None choose the code at compile time. Where |x| >= beta, a quotient is beyond 1, or 1."""
+    if edge is not None:
+        sign = select(x > 0.0, splat(1.0), select(x < 0.0, splat(-1.0), select(x == 0.0, splat(0.0), x)))
+        return select(absolute(x) < beta, x / beta, sign)
+    quotient = _quotient(x, beta, inverse)
+    return select(quotient > 1.0, splat(1.0), select(quotient < -1.0, splat(-1.0), quotient))
+
+
+@device
 def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
     if inverse is None:
         return x / beta
@@ -31,10 +42,9 @@ def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
 
 @device
 def _gradient(given: Any, i: int, m: int) -> Any:
-    b_grad, b_self, b_target, beta, inverse, norm = given
-    x = fetch(b_self, i, m) - fetch(b_target, i, m)
-    sign = select(x > 0.0, splat(1.0), select(x < 0.0, splat(-1.0), select(x == 0.0, splat(0.0), x)))
-    return select(absolute(x) < beta, _quotient(x, beta, inverse), sign) * fetch(b_grad, i, m) * norm
+    b_grad, b_self, b_target, beta, inverse, edge, norm = given
+    d = _slope(fetch(b_self, i, m) - fetch(b_target, i, m), beta, inverse, edge)
+    return d * fetch(b_grad, i, m) * norm
 
 
 @kernel
@@ -47,6 +57,7 @@ def _smooth_l1(
     words: int,
     beta: float,
     inverse: float | None,
+    edge: bool | None,
     norm: float,
     start: int,
     stop: int,
@@ -61,7 +72,7 @@ def _smooth_l1(
         b_self = block_in(tag, p_self, l_self, flat, n, s_self)
         b_target = block_in(tag, p_target, l_target, flat, n, s_target)
         out = block_out(tag, p_out, l_out, flat, n, s_out)
-        sweep(_gradient, (b_grad, b_self, b_target, beta, inverse, norm), tag, out, n, stream and out != s_out)
+        sweep(_gradient, (b_grad, b_self, b_target, beta, inverse, edge, norm), tag, out, n, stream and out != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, out)
         flat += n
     if stream:
@@ -84,15 +95,16 @@ def plan(call: Call) -> tuple[int, Launch]:
     words = layouts(call.tensors, out.shape)
     tag = tag_of(out.dtype.name) if len({tensor.dtype for tensor in call.tensors}) == 1 else F32
     inverse = 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
-    number, maybe = types.float32, types.none if inverse is None else types.float32
-    entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, maybe, number, types.intp, types.intp, types.boolean)
+    edge = None if 0.0 < beta < math.inf else True
+    number, kinds = types.float32, (types.none if inverse is None else types.float32, types.none if edge is None else types.boolean)
+    entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, *kinds, number, types.intp, types.intp, types.boolean)
     stream, numel = streams(out), out.numel
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         grad, self, target, result = addresses
 
         def piece(start: int, stop: int) -> None:
-            entry(None, grad, self, target, result, words.address, beta, inverse, norm, start, stop, stream)
+            entry(None, grad, self, target, result, words.address, beta, inverse, edge, norm, start, stop, stream)
 
         parallel(piece, numel, _GRAIN)
 
