@@ -1,12 +1,12 @@
 """Reading and giving memory through DLPack capsules, bfloat16 included, which NumPy's own doors refuse."""
 
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 from anycann import dtypes
-from anycann.tensor import Tensor, contiguous_strides
+from anycann.dtypes import DType
 
-__all__ = ["Exporter", "import_tensor"]
+__all__ = ["Exporter", "Memory", "read"]
 
 _CPU, _HOST_MEMORY = 1, (1, 3, 11)  # kDLCPU; memory of other kinds that the CPU reads as its own
 _KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -63,8 +63,19 @@ def _capsule(producer: Any) -> Any:
         return producer.__dlpack__()
 
 
-def import_tensor(producer: Any, name: str) -> Tensor:
-    """Describe the CPU memory that an object offers through `__dlpack__`. The capsule is kept, unconsumed, as the owner."""
+class Memory(NamedTuple):
+    """What a capsule says; strides in elements, None for row-major without gaps. The capsule is kept, unconsumed, as the owner."""
+
+    address: int
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    writable: bool
+    owner: object
+
+
+def read(producer: Any, name: str) -> Memory:
+    """The CPU memory that an object offers through `__dlpack__`; `name` is for messages."""
     device = int(producer.__dlpack_device__()[0])
     if device not in _HOST_MEMORY:
         raise RuntimeError(
@@ -80,34 +91,30 @@ def import_tensor(producer: Any, name: str) -> Tensor:
     called = "bool" if kind == "bool" else f"{kind}{array.bits}" + f"x{array.lanes}" * (array.lanes != 1)
     dtype = dtypes.DTYPES.get(called) or dtypes.unknown(called, array.bits // 8)
     shape = tuple(array.shape[: array.ndim])
-    strides = tuple(array.strides[: array.ndim]) if array.strides else contiguous_strides(shape)
+    strides = tuple(array.strides[: array.ndim]) if array.strides else None
     address = (array.data or 0) + array.byte_offset
-    return Tensor(address, dtype, shape, strides, writable=writable, owner=(producer, capsule))
+    return Memory(address, dtype, shape, strides, writable, (producer, capsule))
 
 
 class Exporter:
-    """Offers a contiguous tensor's memory through `__dlpack__`, as an array that the consumer may keep."""
+    """Offers row-major memory through `__dlpack__`, as an array that the consumer may keep; `owner` is kept as long."""
 
     _lent: dict[int, tuple[Any, ...]] = {}
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, address: int, dtype: DType, shape: tuple[int, ...], owner: object) -> None:
+        self.address, self.dtype, self.shape, self.owner = address, dtype, shape, owner
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CPU, 0
 
     def __dlpack__(self, **_: object) -> Any:
-        tensor, size = self.tensor, self.tensor.dtype.itemsize
-        numbers = ctypes.c_int64 * len(tensor.shape)
-        shape, strides = numbers(*tensor.shape), numbers(*tensor.strides)
-        code = 4 if tensor.dtype.name == "bfloat16" else _CODE["i" if tensor.dtype.name.startswith("int") else tensor.dtype.kind]
-        pointer = ctypes.POINTER(ctypes.c_int64)
-        array = _Array(
-            tensor.start, _CPU, 0, len(tensor.shape), code, size * 8, 1, ctypes.cast(shape, pointer), ctypes.cast(strides, pointer), 0
-        )  # fmt: skip
+        rank, bits = len(self.shape), self.dtype.itemsize * 8
+        shape = (ctypes.c_int64 * rank)(*self.shape)
+        code = 4 if self.dtype.name == "bfloat16" else _CODE["i" if self.dtype.name.startswith("int") else self.dtype.kind]
+        array = _Array(self.address, _CPU, 0, rank, code, bits, 1, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), None, 0)
         managed = _Managed(array, None, _release)
         address = ctypes.addressof(managed)
-        self._lent[address] = (managed, shape, strides, tensor)
+        self._lent[address] = (managed, shape, self.owner)
         return _new(address, _NAME, None)
 
 

@@ -141,7 +141,9 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
     if hasattr(array, "__dlpack__"):
         from anycann import dlpack
 
-        return dlpack.import_tensor(array, name)
+        found = dlpack.read(array, name)
+        strides = found.strides or contiguous_strides(found.shape)
+        return Tensor(found.address, found.dtype, found.shape, strides, writable=found.writable, owner=found.owner)
     if hasattr(array, "__array_interface__"):
         return _from_numpy(np.asarray(array), name, api, owner=array)
     raise TypeError(
@@ -163,7 +165,7 @@ def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Any, 
     def hand_over(filled: Any) -> object:
         from anycann import dlpack
 
-        return namespace.from_dlpack(dlpack.Exporter(_from_numpy(filled, "out", "anycann")))
+        return namespace.from_dlpack(dlpack.Exporter(address_of(filled), dtype, shape, filled))
 
     return made, hand_over
 
