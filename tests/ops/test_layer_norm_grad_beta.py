@@ -113,6 +113,14 @@ def test_sums_start_from_their_first_term(dtype):
         assert np.signbit(got.astype(np.float32)).all()
 
 
+def test_where_partial_sums_end():
+    """2^60 swallows each 32 that is added to it, but not the sum of the 64 runs of the partial sum that follows."""
+    dy = np.zeros((2 * PARTIAL + 1, 1), np.float32)
+    dy[0], dy[PARTIAL : 2 * PARTIAL : ROWS_PER_RUN], dy[2 * PARTIAL] = 2.0**60, 32.0, -(2.0**60)
+    check(np.ones_like(dy), dy)
+    assert layer_norm_grad_beta(np.ones_like(dy), dy)[1].tolist() == [64 * 32.0]
+
+
 @every_dtype
 def test_special_values_stay_in_their_columns(dtype):
     x, dy = (with_special_values(normal((40, 500), DTYPES[dtype], seed), seed) for seed in (1, 2))

@@ -165,6 +165,27 @@ def test_sums_start_from_their_first_term(dtype):
         assert np.signbit(single(covered_part)).all()
 
 
+def test_where_partial_sums_end():
+    """2^60 swallows each 32 that is added to it, but not the sum of the 64 tokens of the partial sum that follows."""
+    grad, x, weight = operands(2 * TOKENS_PER_PARTIAL + 32, 1, 16, 32, 16, None, "float32")
+    grad[...], x[...] = 1.0, 0.0
+    x[0, 0, 0], x[2 * TOKENS_PER_PARTIAL, 0, 0] = 2.0**60, -(2.0**60)
+    x[TOKENS_PER_PARTIAL : 2 * TOKENS_PER_PARTIAL : 16, 0, 0] = 32.0
+    check(grad, x, weight, None, 32, 16)
+    assert call(grad, x, weight, None, 32, 16)[1][0, 0] == 64 * 32.0
+
+
+def test_lanes_are_added_pairwise():
+    """2^60 swallows 32: what is left says whether lane 8 or lane 4 met lane 0 first."""
+    grad, x, weight = operands(32, 1, 16, 32, 16, None, "float32")
+    grad[...], x[...] = 1.0, 0.0
+    x[3, 0, [0, 8]] = 2.0**60, -(2.0**60)
+    x[3, 0, [4, 1]] = 32.0, 64.0
+    assert call(grad, x, weight, None, 32, 16)[1][3, 0] == 96.0
+    x[3, 0, [0, 8, 4]] = 2.0**60, 32.0, -(2.0**60)
+    assert call(grad, x, weight, None, 32, 16)[1][3, 0] == 64.0
+
+
 @every_dtype
 def test_special_values(dtype):
     values = [with_special_values(array, k).astype(DTYPES[dtype]) for k, array in enumerate(operands(150, 2, 48, 32, 16, (70, 150), dtype))]

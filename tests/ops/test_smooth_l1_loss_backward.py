@@ -29,7 +29,7 @@ from operands import (
 from anycann import smooth_l1_loss_backward
 from anycann.ops.smooth_l1_loss_backward.reference import reference
 
-BETAS = (1.0, 0.5, 0.7, 3.0, 2.0**-20, 2.0**-127, 1e-45, 2.0**126, 0.0, np.inf)
+BETAS = (1.0, 0.5, 0.7, 3.0, 2.0**-20, 2.0**-127, 2.0**-130, 1e-45, 2.0**126, 0.0, np.inf)
 REDUCTIONS = ("none", "mean", "sum")
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
