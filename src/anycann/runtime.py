@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anycann import buffers, dtypes, overlap, products
+from anycann import buffers, overlap, products
 from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import Tensor, address_of, from_array, memory, new_like, sketch
+from anycann.tensor import Tensor, address_of, from_array, memory, new_like, sketch, torch_matcher, torch_tensor
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
 
@@ -111,57 +111,59 @@ class Plan:
 
 
 class Repeated:
-    """The latest call on NumPy arrays: the next one like it needs no key, only a comparison."""
+    """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("attrs", "is_attr", "launch", "made", "match", "plan", "product")
+    __slots__ = ("attrs", "is_attr", "launch", "like", "made", "match", "plan", "product")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
-        from anycann.backends.match import matcher
-
         if plan.launch is None:
             raise RuntimeError("a plan without a kernel needs no recognition")
-        self.plan, self.launch, self.is_attr, self.product = plan, plan.launch, is_attr, product
+        self.plan, self.is_attr, self.product = plan, is_attr, product
         self.attrs = tuple([value if attr else None for attr, value in zip(is_attr, values, strict=True)])
         inputs = [value for attr, value in zip(is_attr, values, strict=True) if not attr]
-        self.made = outs[0] is None
-        results = self.new() if self.made else outs
-        self.match = matcher([*inputs, *results], len(inputs))
+        self.made, self.like = outs[0] is None, inputs[0]
+        arrays = [*inputs, *(self.new() if self.made else outs)]
+        self.launch: Launch
+        self.match: Callable[[Sequence[Any]], Sequence[int] | None]
+        if type(inputs[0]) is np.ndarray:
+            from anycann.backends.match import matcher
+
+            self.match, self.launch = matcher(arrays, len(inputs)), plan.launch
+            self.like = inputs[0][:0].copy() if inputs[0].ndim else inputs[0].copy()
+        else:
+            self.match, self.launch = torch_matcher(arrays), plan.run
+            self.like = inputs[0].new_empty(0)
 
     @staticmethod
     def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
-        """Whether calls like this one can be recognised: NumPy arrays, simple attributes, all outputs given or none."""
-        if plan.launch is None or len(plan.layouts) >= MATCHED:
-            return False
+        """Whether calls like this one can be recognised: arrays of one kind, simple attributes, all outputs given or none."""
+        inputs = {type(value) for attr, value in zip(is_attr, values, strict=True) if not attr}
         kinds = {type(value) for value in outs}
-        if kinds not in ({np.ndarray}, {type(None)}):
+        if plan.launch is None or len(plan.layouts) >= MATCHED or len(inputs) != 1 or kinds not in (inputs, {type(None)}):
             return False
-        return all(type(value) in _SIMPLE if attr else type(value) is np.ndarray for attr, value in zip(is_attr, values, strict=True))
+        kind = inputs.pop()
+        known = kind is np.ndarray or (kind is torch_tensor() and len(outs) == 1)
+        return known and all(type(value) in _SIMPLE for attr, value in zip(is_attr, values, strict=True) if attr)
 
     def new(self) -> tuple[Any, ...]:
-        return tuple([buffers.empty(shape, dtypes.to_numpy(dtype)) for shape, dtype in self.plan.results])
+        """Outputs for a call that brings none."""
+        return tuple([new_like(self.like, shape, dtype)[0] for shape, dtype in self.plan.results])
 
-    def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[int, ...], tuple[Any, ...]] | None:
+    def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like the latest one; None if it is another."""
         if product is not self.product:
             return None
-        objects = []
+        arrays = []
         for attr, known, value in zip(self.is_attr, self.attrs, values, strict=True):
-            if attr:
-                if value is not known and (type(value) is not type(known) or value != known):
-                    return None
-            elif type(value) is np.ndarray:
-                objects.append(id(value))
-            else:
+            if not attr:
+                arrays.append(value)
+            elif value is not known and (type(value) is not type(known) or value != known):
                 return None
         if self.made:
             if any(value is not None for value in outs):
                 return None
             outs = self.new()
-        for value in outs:
-            if type(value) is not np.ndarray:
-                return None
-            objects.append(id(value))
-        found: tuple[int, ...] | None = self.match(objects)
+        found = self.match((*arrays, *outs))
         return None if found is None else (found, outs)
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,18 @@ from anycann import buffers, dtypes
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
-__all__ = ["Tensor", "address_of", "contiguous_strides", "from_array", "memory", "new_like", "out_of_storage", "sketch"]
+__all__ = [
+    "Tensor",
+    "address_of",
+    "contiguous_strides",
+    "from_array",
+    "memory",
+    "new_like",
+    "out_of_storage",
+    "sketch",
+    "torch_matcher",
+    "torch_tensor",
+]
 
 ND = dtypes.FORMATS["ND"]
 
@@ -196,7 +207,7 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
         return value.key, value.start
-    if kind.__name__ == "Tensor" and kind is _torch_tensor() and value.is_cpu and not value.requires_grad and not value.is_neg():
+    if kind.__name__ == "Tensor" and kind is torch_tensor() and value.is_cpu and not value.requires_grad and not value.is_neg():
         try:
             return (value.dtype, value.shape, value.stride()), value.data_ptr()
         except (RuntimeError, NotImplementedError):  # a tensor without strides
@@ -204,6 +215,30 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
     return None
 
 
-def _torch_tensor() -> Any:
+def torch_tensor() -> Any:
+    """torch.Tensor where torch is imported, else None."""
     torch = sys.modules.get("torch")
     return None if torch is None else torch.Tensor
+
+
+def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], list[int] | None]:
+    """A function of torch tensors: the addresses of their first elements if they are laid out like these; None if not."""
+    tensor_type = torch_tensor()
+    known = [(tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
+
+    def addresses(given: Sequence[Any]) -> list[int] | None:
+        found = []
+        for tensor, (dtype, shape, strides) in zip(given, known, strict=True):
+            if type(tensor) is not tensor_type or tensor.dtype is not dtype or tensor.shape != shape:
+                return None
+            if tensor.requires_grad or not tensor.is_cpu or tensor.is_neg():
+                return None
+            try:
+                if tensor.stride() != strides:
+                    return None
+            except (RuntimeError, NotImplementedError):  # a tensor without strides
+                return None
+            found.append(tensor.data_ptr())
+        return found
+
+    return addresses

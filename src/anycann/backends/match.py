@@ -72,10 +72,10 @@ def _match(words: int, a: int, b: int, c: int, d: int, e: int, f: int, g: int, h
     )  # fmt: skip
 
 
-def matcher(arrays: Sequence[Any], inputs: int) -> Callable[[Sequence[int]], tuple[int, ...] | None]:
-    """A function of the `id`s of arrays: the addresses of their first elements if they look like these and may run at once.
+def matcher(arrays: Sequence[Any], inputs: int) -> Callable[[Sequence[Any]], tuple[int, ...] | None]:
+    """A function of arrays: the addresses of their first elements if they look like these and may run at once.
 
-    None if a layout differs or an output spans memory of another array. The caller passes NumPy arrays only.
+    None if one is no NumPy array, a layout differs or an output spans memory of another array.
     """
     words = [len(arrays), inputs]
     for place, array in enumerate(arrays):
@@ -87,8 +87,11 @@ def matcher(arrays: Sequence[Any], inputs: int) -> Callable[[Sequence[int]], tup
     entry = _match.for_types(*(types.intp,) * (1 + ARRAYS))
     padding = (0,) * (ARRAYS - count)
 
-    def addresses(objects: Sequence[int], keep: object = (written, kept)) -> tuple[int, ...] | None:
-        found: tuple[int, ...] = entry(where, *objects, *padding)
+    def addresses(given: Sequence[Any], keep: object = (written, kept)) -> tuple[int, ...] | None:
+        for array in given:
+            if type(array) is not np.ndarray:
+                return None
+        found: tuple[int, ...] = entry(where, *map(id, given), *padding)
         return None if found[-1] == -1 else found[:count]
 
     return addresses
