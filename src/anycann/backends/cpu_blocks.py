@@ -51,29 +51,8 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK",
-    "LAYOUT",
-    "SCRATCH",
-    "Held",
-    "block_in",
-    "block_out",
-    "entries",
-    "fetch",
-    "fetch_entries",
-    "flush",
-    "layout",
-    "layouts",
-    "nest_of",
-    "offset_of",
-    "room",
-    "round_odd",
-    "run_in",
-    "run_out",
-    "stack",
-    "store_line",
-    "store_sums",
-    "streams",
-    "sweep",
+    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts",
+    "nest_of", "offset_of", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums", "streams", "sweep",
     "unload",
 ]  # fmt: skip
 
@@ -87,7 +66,7 @@ STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 
 _MAX_DIMENSIONS = 8
 LAYOUT = 8 * (2 + 2 * _MAX_DIMENSIONS)  # bytes of a layout
-_CODES = {"float16": 0, "bfloat16": 1, "float32": 2, "int32": 3}
+_CODES = {"float16": 0, "bfloat16": 1, "float32": 2}
 _HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
 
 
@@ -135,8 +114,8 @@ def streams(output: Tensor) -> bool:
     return output.numel * output.dtype.itemsize >= STREAM
 
 
-def _apart(function: F) -> F:
-    """Mark a function that kernels call and that is not inlined."""
+def apart(function: F) -> F:
+    """Mark a function that kernels call once in a while: compiled once, not into each of them, which saves compile time."""
     compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return compiled
 
@@ -181,7 +160,7 @@ def entries(e: Emit, table: Value, address: Value, i: Value) -> Value:
     return found
 
 
-@_apart
+@apart
 def copy_run(size: int, target: int, target_stride: int, source: int, source_stride: int, n: int) -> None:
     """Copy n elements of `size` bytes, bit for bit."""
     for i in range(n):
@@ -201,8 +180,8 @@ def offset_of(words: int, flat: int) -> int:
     return place
 
 
-@_apart
-def _copy_block(size: int, address: int, words: int, flat: int, n: int, packed: int, outward: bool) -> None:
+@apart
+def _copy_block(size: int, address: int, words: int, flat: int, n: int, packed: int, outward: int) -> None:
     """Copy n elements from `flat` on, bit for bit, between where they lie and packed memory."""
     inner, stride, outer, jump = load1_i64(words, 2), load1_i64(words, 3), load1_i64(words, 4), load1_i64(words, 5)
     row = flat // inner
@@ -221,7 +200,7 @@ def _copy_block(size: int, address: int, words: int, flat: int, n: int, packed: 
         position = 0
 
 
-@_apart
+@apart
 def _to_single(code: int, source: int, target: int, n: int) -> None:
     """Widen n elements of a 16-bit type to float32; the target has room for a multiple of 16."""
     for i in range(0, n, LANES):
@@ -229,7 +208,7 @@ def _to_single(code: int, source: int, target: int, n: int) -> None:
         store(F32, target, i, load_tail(F16, source, i, m) if code == _HALF else load_tail(BF16, source, i, m))
 
 
-@_apart
+@apart
 def _from_single(code: int, source: int, target: int, n: int) -> None:
     """Round n float32 once to a 16-bit type; the source has room for a multiple of 16."""
     for i in range(0, n, LANES):
@@ -240,7 +219,7 @@ def _from_single(code: int, source: int, target: int, n: int) -> None:
             store_tail(BF16, target, i, load(F32, source, i), m)
 
 
-@device
+@apart
 def room(tag: Tag, words: int, flat: int, n: int) -> int:
     """How many of the n elements from `flat` on this operand can give, or take, as one block."""
     if itemsize(tag) == 4 and load1_i64(words, 0) != _SINGLE:
@@ -250,7 +229,7 @@ def room(tag: Tag, words: int, flat: int, n: int) -> int:
     return min(n, left) if 0 <= stride <= 1 and (inner >= DIRECT or n <= left) else min(n, BLOCK)
 
 
-@device
+@apart
 def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> tuple[Tag, int, int]:
     """The operand of n elements from `flat` on; n must be within `room`, the scratch has SCRATCH bytes."""
     code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
@@ -262,7 +241,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
             copy1(size, scratch, k, source, 0)
         source, step, n = scratch, 0, LANES
     elif stride != 1 or not whole:
-        _copy_block(size, address, words, flat, n, scratch, False)
+        _copy_block(size, address, words, flat, n, scratch, types.intp(0))
         source = scratch
     if itemsize(tag) == 4 and code != _SINGLE:
         _to_single(code, source, scratch + 4 * BLOCK, n)
@@ -270,7 +249,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
     return tag, source, step
 
 
-@device
+@apart
 def block_out(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> int:
     """Where to write n elements from `flat` on: in place, or in the scratch."""
     code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
@@ -281,7 +260,7 @@ def block_out(tag: Tag, address: int, words: int, flat: int, n: int, scratch: in
     return address
 
 
-@device
+@apart
 def flush(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int, written: int) -> None:
     """Finish the block that `block_out` made: `written` is its answer."""
     if written != scratch:
@@ -291,7 +270,7 @@ def flush(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int, w
     if itemsize(tag) == 4 and code != _SINGLE:
         packed = scratch + 4 * BLOCK
         _from_single(code, scratch, packed, n)
-    _copy_block(size, address, words, flat, n, packed, True)
+    _copy_block(size, address, words, flat, n, packed, types.intp(1))
 
 
 @device
@@ -335,21 +314,28 @@ def fetch_entries(operand: tuple[Tag, int, int], table: int, i: int, m: int) -> 
 
 
 @device
+def settled(tag: Tag, v: Any) -> Any:
+    """What is stored as float32: any NaN becomes 0x7FC00000, whatever order an addition took its operands in."""
+    return from_bits(select(v == v, bits(v), splat_i(0x7FC00000))) if itemsize(tag) == 4 else v
+
+
+@device
 def sweep(compute: Callable[[Any, int, int], Any], given: Any, tag: Tag, address: int, n: int, stream: bool) -> None:
     """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches."""
-    i, limit, full = 0 * n, n, types.intp(LANES)
+    i, limit, full = 0 * n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
     if stream:
         limit = min(n, (-address & 63) // itemsize(tag))
     while i < n:
         while i + LANES <= limit:
-            store(tag, address, i, compute(given, i, full))
+            store(tag, address, i, settled(tag, compute(given, i, full)))
             i += LANES
         if i < limit:
-            store_tail(tag, address, i, compute(given, i, limit - i), limit - i)
+            store_tail(tag, address, i, settled(tag, compute(given, i, limit - i)), limit - i)
             i = limit
         if limit < n:
             while i + 2 * LANES <= n:
-                store_line(tag, address, i, compute(given, i, full), compute(given, i + LANES, full))
+                low, high = settled(tag, compute(given, i, full)), settled(tag, compute(given, i + LANES, full))
+                store_line(tag, address, i, low, high)
                 i += 2 * LANES
             limit = n
 
@@ -372,7 +358,7 @@ def _sum(given: tuple[Tag, int, int, int], i: int, m: int) -> Any:
     return narrow(total) if itemsize(tag) == 4 else round_odd(total)
 
 
-@device
+@apart
 def store_sums(tag: Tag, sums: int, count: int, pitch: int, address: int, words: int, start: int, stop: int) -> None:
     """Elements [start, stop) of an output: `count` rows of float64, `pitch` elements apart, added in order and rounded once.
 

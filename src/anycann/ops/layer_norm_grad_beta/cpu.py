@@ -76,13 +76,14 @@ def _partial_sums(
     stop: int,
 ) -> None:
     """Units [start, stop) of partial sums. A step is the stride from row to row where four rows can be read in place, else 0."""
-    size = itemsize(tag)
+    size, full = itemsize(tag), types.intp(LANES)  # not a literal, for which functions would be compiled once more
     s_x, s_dy = stack(SCRATCH), stack(SCRATCH)
     pitch, tiles = -(-width // LANES) * LANES, -(-width // tile)
     for unit in range(start, stop):
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
         n = min(tile, width - column)
+        tail = n % LANES
         gamma, beta = singles + 4 * (2 * partial * pitch + column), singles + 4 * ((2 * partial + 1) * pitch + column)
         total_gamma, total_beta = doubles + 8 * (2 * partial * pitch + column), doubles + 8 * ((2 * partial + 1) * pitch + column)
         first = -0.0 if rows > 0 else 0.0
@@ -95,15 +96,17 @@ def _partial_sums(
                 x = p_x + (offset_of(words, row) + column * x_stride) * size
                 dy = p_dy + (offset_of(words + LAYOUT, row) + column * dy_stride) * size
                 if x_step != 0 and row + 4 <= end:
-                    for i in range(0, n - n % LANES, LANES):
-                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, i, LANES)
-                    if n % LANES > 0:
-                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, n - n % LANES, n % LANES)
+                    for i in range(0, n - tail, LANES):
+                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, i, full)
+                    if tail > 0:
+                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, n - tail, tail)
                     row += 4
                 else:
                     x, dy = run_in(tag, x, x_stride, n, s_x), run_in(tag, dy, dy_stride, n, s_dy)
-                    for i in range(0, n, LANES):
-                        _add_row(tag, x, dy, gamma, beta, i, min(LANES, n - i))
+                    for i in range(0, n - tail, LANES):
+                        _add_row(tag, x, dy, gamma, beta, i, full)
+                    if tail > 0:
+                        _add_row(tag, x, dy, gamma, beta, n - tail, tail)
                     row += 1
             _end_run(total_gamma, gamma, n)
             _end_run(total_beta, beta, n)

@@ -9,7 +9,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import device, kernel
-from anycann.backends.cpu_blocks import BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_blocks import BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -45,7 +45,7 @@ def row_address(base: int, index: int, stride: int, size: int) -> int:
     return place
 
 
-@device
+@apart
 def _kept_rows(base: int, stride: int, size: int, rows: int, indices: int, index_stride: int, first: int, k: int, found: int) -> int:
     """Write the addresses of a token's kept rows to a list, in order, and give their number; the list is filled up with `base`."""
     count = 0

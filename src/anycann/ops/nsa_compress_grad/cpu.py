@@ -1,8 +1,9 @@
 """NSA compression gradients on the CPU: x is read once and its gradient written once, token by token.
 
 A unit of work is the tokens of one partial sum times a group of heads. Tokens that the same windows cover make a segment; for each
-head the rows of outputGrad of these windows are widened once, and then every token of the segment adds its products with them, two
-windows at a time, to its gradient and to the lanes of weightGrad. Sums start at -0.0, the one number that changes no first term.
+head the rows of outputGrad of these windows are widened once, and then every token of the segment adds its products with them to its
+gradient and to the lanes of weightGrad, for one or two windows in one pass. Sums start at -0.0, the one number that changes no first
+term.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import (
     SCRATCH,
     Held,
+    apart,
     layouts,
     run_in,
     run_out,
+    settled,
     stack,
     store_line,
     store_sums,
@@ -71,6 +74,7 @@ def _prefetch_pair(tag: Tag, address: int) -> None:
 @device
 def _put(tag: Tag, out: int, i: int, low: Any, high: Any, ahead: int, stream: bool) -> None:
     """Write 32 elements from i on."""
+    low, high = settled(tag, low), settled(tag, high)
     if stream:
         store_line(tag, out, i, low, high)
     else:
@@ -91,7 +95,7 @@ def _under_one(tag: Tag, n: int, x: int, grad: int, weight: float, lanes: int, o
     if pairs < n:
         last = load(F32, grad, pairs)
         run = run + load(tag, x, pairs) * last
-        store(tag, out, pairs, last * weight)
+        store(tag, out, pairs, settled(tag, last * weight))
     _add_run(lanes, run)
 
 
@@ -120,7 +124,7 @@ def _under_two(
         v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)
         run0 = run0 + v * g0
         run1 = run1 + v * g1
-        store(tag, out, pairs, g0 * weights[0] + g1 * weights[1])
+        store(tag, out, pairs, settled(tag, g0 * weights[0] + g1 * weights[1]))
     _add_run(lanes[0], run0)
     _add_run(lanes[1], run1)
 
@@ -151,10 +155,10 @@ def _under_many(
             store(F32, sums, i, load(F32, sums, i) + g * weight)
         _add_run(lanes + k * lane_step, run)
     for i in range(0, n, LANES):
-        store(tag, out, i, load(F32, sums, i))
+        store(tag, out, i, settled(tag, load(F32, sums, i)))
 
 
-@device
+@apart
 def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int) -> None:
     for d in range(0, n, RUN_D):
         count = min(RUN_D, n - d)
@@ -163,7 +167,7 @@ def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int)
             store(F32, target, d + i, load(tag, run, i))
 
 
-@device
+@apart
 def _segment(
     tag: Tag,
     addresses: tuple[int, int, int, int],
