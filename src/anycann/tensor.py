@@ -125,8 +125,8 @@ def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: objec
 def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            f"{name} requires grad, and anycann's plain functions record no gradients: pass {name}.detach(), call under torch.no_grad(), "
-            "or use the operators of anycann.torch, which work with autograd"
+            f"{name} requires grad, and anycann's plain functions record no gradients: pass {name}.detach() or call under torch.no_grad(). "
+            "Operators that work with autograd are the task of anycann.torch, which this version does not have yet"
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         raise TypeError(

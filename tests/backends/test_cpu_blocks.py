@@ -238,8 +238,8 @@ def test_runs_with_any_step(tag, steps):
         assert np.isnan(target).all()
 
 
-def totals(tag, sums, count, pitch, target, words, start, stop):
-    store_sums(tag, sums, count, pitch, target, words, start, stop)
+def totals(tag, sums, count, pitch, target, stride, n):
+    store_sums(tag, sums, count, pitch, target, stride, n)
 
 
 def nearest(value, tag):
@@ -262,10 +262,7 @@ def test_sums_are_added_in_order_and_rounded_once(tag, step, width):
     sums[:, :width] = RNG.standard_normal((count, width)) * np.exp(RNG.uniform(-12, 8, (count, width)))
     whole = np.full(2 * width, np.nan, DTYPES[tag])
     target = whole[::step][:width]
-    words = layouts([from_array(target, "target")], target.shape)
-    run = compiled(totals, tag, *(INTP,) * 7)
-    for start, stop in ((0, width // 2), (width // 2, width)):
-        run(None, sums.ctypes.data, count, pitch + 16, target.ctypes.data, words.address, start, stop)
+    compiled(totals, tag, *(INTP,) * 6)(None, sums.ctypes.data, count, pitch + 16, target.ctypes.data, step, width)
     exact = (sums[0] + sums[1]) + sums[2]
     assert target.astype(np.float64).tolist() == [nearest(Fraction(value), tag) for value in exact[:width]]
     target[...] = np.nan

@@ -25,6 +25,7 @@ from operands import (
 )
 
 from anycann import gelu_backward_v2
+from anycann.check.standards import round_to, ulp
 from anycann.ops.gelu_backward_v2.reference import reference
 from anycann.ops.gelu_backward_v2.tables import table
 
@@ -220,3 +221,24 @@ def test_the_reference_is_near(dtype, mode):
     got = single(gelu_backward_v2(grad, x, mode)).astype(np.float64)
     ulps = 10 if dtype == "float32" else 1.02
     np.testing.assert_array_less(np.abs(got - want), ulps * unit * np.abs(want) + 1.02 * smallest)
+
+
+@pytest.mark.parametrize("gradient", [1.0, 3.0, 1e10, 1e-10])
+@modes
+def test_large_and_small_gradients(gradient, mode):
+    """Within 5 ULP in float32 and 0.51 ULP in 16 bits, wherever d and the golden product are normal numbers of their types."""
+    tiny = float(np.finfo(np.float32).tiny)
+    for name, most in (("float32", 5.0), ("bfloat16", 0.51), ("float16", 0.51)):
+        x = normal((60_000,), DTYPES[name], 7, 4)
+        with np.errstate(over="ignore"):  # 1e10 is infinite in float16
+            grad = np.full_like(x, gradient)
+        factor_ = reference(1.0, x.astype(np.float64), mode)
+        gold = reference(grad.astype(np.float64), x.astype(np.float64), mode)
+        rounded = round_to(gold, name).astype(np.float64)
+        normal_d = np.abs(factor_) >= tiny
+        infinite = normal_d & ~np.isfinite(rounded)
+        kept = normal_d & ~infinite & ((np.abs(gold) >= tiny) | (name == "float16"))
+        assert np.sum(kept | infinite) > 50_000
+        got = gelu_backward_v2(grad, x, mode).astype(np.float64)
+        assert (np.abs(got[kept] - gold[kept]) <= most * ulp(gold[kept], name)).all()
+        assert np.array_equal(got[infinite], rounded[infinite], equal_nan=True)
