@@ -870,3 +870,19 @@ def test_a_result_that_no_memory_holds_is_an_error_and_no_crash(fact: Fact) -> N
     with pytest.raises(anycann.AclnnError) as refused:
         call.python(out=np.zeros((2, 2), np.float32), **inputs)
     assert refused.value.status == 161002
+
+
+def test_large_results_begin_at_a_cache_line_and_use_memory_again() -> None:
+    anycann.release_buffers()
+    x = np.zeros((1024, 1024), np.float32)
+    first = anycann.gelu_backward_v2(x, x)
+    place = first.__array_interface__["data"][0]
+    assert place % 64 == 0
+    part = first[5:]
+    del first
+    second = anycann.gelu_backward_v2(x + 1, x)
+    assert second.__array_interface__["data"][0] != place
+    assert not part.any()
+    del part
+    assert anycann.gelu_backward_v2(x, x).__array_interface__["data"][0] == place
+    anycann.release_buffers()

@@ -177,6 +177,15 @@ def test_any_layout_any_conversion_any_cut(codes, case, stream):
     assert memory.tobytes() == before.tobytes()
 
 
+@pytest.mark.parametrize("codes", [(F16, BF16), (BF16, F32), (F32, F16)], ids=str)
+def test_long_runs_are_converted_block_by_block(codes):
+    """Far more elements than scratch memory, or the stack, has room for."""
+    of_source, of_target = codes
+    source, target = values(3_000_000, DTYPES[of_source]), np.full(3_000_000, np.nan, DTYPES[of_target])
+    copied(F32, source, target)
+    np.testing.assert_array_equal(target, source.astype(np.float32).astype(DTYPES[of_target]))
+
+
 def look_up(tag, source, target, words, table, n):
     scratch, flat = stack(SCRATCH), 0
     while flat < n:

@@ -51,9 +51,9 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts",
-    "nest_of", "offset_of", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums", "streams", "sweep",
-    "unload",
+    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "entries", "fetch", "fetch_entries", "flush", "layout",
+    "layouts", "nest_of", "offset_of", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums", "streams",
+    "sweep", "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -359,15 +359,13 @@ def _sum(given: tuple[Tag, int, int, int], i: int, m: int) -> Any:
 
 
 @apart
-def store_sums(tag: Tag, sums: int, count: int, pitch: int, address: int, words: int, start: int, stop: int) -> None:
-    """Elements [start, stop) of an output: `count` rows of float64, `pitch` elements apart, added in order and rounded once.
+def store_sums(tag: Tag, sums: int, count: int, pitch: int, address: int, stride: int, n: int) -> None:
+    """n elements, `stride` apart: `count` rows of float64 that lie `pitch` elements apart, added in order and rounded once.
 
     15 float64 beyond the last one must be readable.
     """
-    scratch, flat = stack(SCRATCH), start
-    while flat < stop:
-        n = room(tag, words, flat, stop - flat)
-        target = block_out(tag, address, words, flat, n, scratch)
-        sweep(_sum, (tag, sums + 8 * flat, count, pitch), tag, target, n, False)
-        flush(tag, address, words, flat, n, scratch, target)
-        flat += n
+    scratch = stack(SCRATCH)
+    for i in range(0, n, BLOCK):
+        m, place = min(BLOCK, n - i), address + i * stride * itemsize(tag)
+        sweep(_sum, (tag, sums + 8 * i, count, pitch), tag, run_out(place, stride, scratch), m, False)
+        unload(tag, place, stride, m, scratch)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device, kernel
-from anycann.backends.cpu_blocks import BLOCK, LAYOUT, SCRATCH, Held, layout, layouts, nest_of, offset_of, run_in, stack, store_sums
+from anycann.backends.cpu_blocks import BLOCK, LAYOUT, SCRATCH, Held, layout, nest_of, offset_of, run_in, stack, store_sums
 from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_f64, load_tail, splat, store, store_f64, tag_of, widen
 from anycann.backends.threads import get_num_threads, parallel
 from anycann.bind import Call, Launch
@@ -113,10 +113,13 @@ def _partial_sums(
 
 
 @kernel
-def _totals(tag: Tag, p_gamma: int, p_beta: int, words: int, partials: int, pitch: int, doubles: int, start: int, stop: int) -> None:
+def _totals(
+    tag: Tag, p_gamma: int, p_beta: int, gamma_stride: int, beta_stride: int, partials: int, pitch: int, doubles: int, start: int, stop: int
+) -> None:
     """Columns [start, stop) of the outputs."""
-    store_sums(tag, doubles, partials, 2 * pitch, p_gamma, words, start, stop)
-    store_sums(tag, doubles + 8 * pitch, partials, 2 * pitch, p_beta, words + LAYOUT, start, stop)
+    size, n, sums = itemsize(tag), stop - start, doubles + 8 * start
+    store_sums(tag, sums, partials, 2 * pitch, p_gamma + start * gamma_stride * size, gamma_stride, n)
+    store_sums(tag, sums + 8 * pitch, partials, 2 * pitch, p_beta + start * beta_stride * size, beta_stride, n)
 
 
 def _tile(width: int, partials: int, limit: int) -> int:
@@ -140,9 +143,8 @@ def plan(call: Call) -> tuple[int, Launch]:
     tile = _tile(pitch, partials, pitch if in_place else BLOCK)
     tiles, singles = -(-width // tile), partials * 2 * pitch * 8
     add = _partial_sums.for_types(tag, *(types.intp,) * 14)
-    outputs = layouts((gamma, beta), gamma.shape)
-    finish = _totals.for_types(tag, *(types.intp,) * 8)
-    strides = (x.strides[-1], dy.strides[-1], x_step, dy_step)
+    finish = _totals.for_types(tag, *(types.intp,) * 9)
+    strides, out_strides = (x.strides[-1], dy.strides[-1], x_step, dy_step), (*gamma.strides, *beta.strides)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_dy, p_gamma, p_beta = addresses
@@ -151,7 +153,7 @@ def plan(call: Call) -> tuple[int, Launch]:
             add(None, p_x, p_dy, words.address, *strides, rows, width, tile, workspace, workspace + singles, start, stop)
 
         def sum_partials(start: int, stop: int) -> None:
-            finish(None, p_gamma, p_beta, outputs.address, partials, pitch, workspace, start, stop)
+            finish(None, p_gamma, p_beta, *out_strides, partials, pitch, workspace, start, stop)
 
         parallel(sum_rows, partials * tiles)
         parallel(sum_partials, width, _NARROW)

@@ -17,7 +17,6 @@ from anycann.backends.cpu_blocks import (
     SCRATCH,
     Held,
     apart,
-    layouts,
     run_in,
     run_out,
     settled,
@@ -267,9 +266,10 @@ def _units(
 
 
 @kernel
-def _totals(tag: Tag, p_out: int, words: int, sums: int, chunks: int, pitch: int, start: int, stop: int) -> None:
-    """Elements [start, stop) of weightGrad."""
-    store_sums(tag, sums, chunks, pitch, p_out, words, start, stop)
+def _totals(tag: Tag, p_out: int, strides: tuple[int, int], heads: int, sums: int, chunks: int, pitch: int, start: int, stop: int) -> None:
+    """Rows [start, stop) of weightGrad."""
+    for w in range(start, stop):
+        store_sums(tag, sums + 8 * w * heads, chunks, pitch, p_out + w * strides[0] * itemsize(tag), strides[1], heads)
 
 
 def _ints(n: int) -> Any:
@@ -314,10 +314,10 @@ def plan(call: Call) -> tuple[int, Launch]:
     slots = -(-(chunks * pitch + LANES) // 8) * 64
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
-    words = layouts(call.tensors[4:], call.tensors[4].shape)
+    weight_grad_strides = call["weightGradOut"].strides
     sizes, tables, stream = (tokens, heads, width, block, stride, group), (table, firsts), streams(call["inputGradOut"])
     entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(4), types.float32, types.boolean, types.intp, types.intp)
-    finish = _totals.for_types(tag, *(types.intp,) * 7)
+    finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 6)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         operands, places = tuple(addresses[:4]), tuple([held.address for held in tables])
@@ -327,9 +327,9 @@ def plan(call: Call) -> tuple[int, Launch]:
             entry(None, operands, strides, sizes, places, memory, begin, stream, start, stop)
 
         def add(start: int, stop: int) -> None:
-            finish(None, addresses[4], words.address, workspace, chunks, pitch, start, stop)
+            finish(None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch, start, stop)
 
         parallel(run, units)
-        parallel(add, pitch, _GRAIN)
+        parallel(add, block, -(-_GRAIN // heads))
 
     return slots + units * slot_bytes, launch
