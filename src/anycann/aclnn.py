@@ -228,7 +228,6 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     spec = op.spec
     api = f"{spec.name}GetWorkspaceSize"
     order = tuple(param.name for param in spec.params)
-    is_attr = tuple(isinstance(param, Attr) for param in spec.params)
     outputs_from = len(order) - len(spec.outputs)
     signature = inspect.Signature(
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in order]
@@ -245,7 +244,7 @@ def _phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
             found = last.recognise(values, outs, chosen)
             if found is not None:
                 return last.plan.workspace_size, Executor(spec.name, last.plan, found[0], args)
-        described = sketches(is_attr, args, (), chosen)
+        described = sketches(op.is_attr, values, outs, chosen)
         plan = None if described is None else op.known((api, described[0]))
         if described is not None and plan is not None and not plan.outputs_meet(described[1]):
             op.latest[api] = plan.recognition(op.is_attr, values, outs, chosen)

@@ -7,7 +7,7 @@ import numpy as np
 
 from anycann.tensor import Tensor, memory
 
-__all__ = ["between", "same_elements", "within"]
+__all__ = ["between", "within"]
 
 
 def within(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -49,8 +49,3 @@ def between(a: Tensor, b: Tensor) -> bool:
 def _bytes(tensor: Tensor) -> "np.ndarray[Any, Any]":
     size = tensor.dtype.itemsize
     return memory(tensor.start, tensor.shape, f"|V{size}", tuple(stride * size for stride in tensor.strides))
-
-
-def same_elements(a: Tensor, b: Tensor) -> bool:
-    """Whether a and b are the same elements in the same order."""
-    return a.start == b.start and a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides
