@@ -18,8 +18,10 @@ LAYERS = {
     **dict.fromkeys(("bind", "describe", "streams", "backends"), 3),
     "runtime": 4,
     "ops": 5,
-    **dict.fromkeys(DOORS, 6),
-    **dict.fromkeys(ON_TOP, 7),
+    "executor": 5,
+    "device": 6,
+    **dict.fromkeys(DOORS, 7),
+    **dict.fromkeys(ON_TOP, 8),
 }
 CORE = tuple(name for name, layer in LAYERS.items() if layer < 5 and name != "backends")
 MAY_IMPORT_FROM_BACKENDS = {"runtime": {"match"}}  # how a repeated call is recognised

@@ -35,27 +35,48 @@ class _Lane:
         self.submitted = self.finished = 0
         self.errors: list[BaseException] = []
         self.pid = os.getpid()
-        _lanes.add(self)
-        threading.Thread(target=self.work, name="anycann-stream", daemon=True).start()
+        self.thread: threading.Thread | None = None  # started by the first task for it
+        self.borrowed = False  # a caller's thread runs a task
 
     def work(self) -> None:
         while (task := self.tasks.get()) is not None:
-            error: BaseException | None = None
-            try:
-                task()
-            except BaseException as caught:  # surfaces at the synchronise
-                error = caught
-            del task
             with self.changed:
-                self.finished += 1
-                if error is not None:
-                    self.errors.append(error)
-                self.changed.notify_all()
+                self.changed.wait_for(lambda: not self.borrowed)
+            self.execute(task)
+            del task
+
+    def execute(self, task: Task) -> None:
+        error: BaseException | None = None
+        try:
+            task()
+        except BaseException as caught:  # surfaces at the synchronise
+            error = caught
+        with self.changed:
+            self.finished += 1
+            self.borrowed = False
+            if error is not None:
+                self.errors.append(error)
+            self.changed.notify_all()
 
     def submit(self, task: Task) -> None:
         with self.changed:
             self.submitted += 1
+            if self.thread is None:
+                _lanes.add(self)
+                self.thread = threading.Thread(target=self.work, name="anycann-stream", daemon=True)
+                self.thread.start()
             self.tasks.put(task)
+
+    def run_or_submit(self, task: Task) -> None:
+        with self.changed:
+            idle = self.finished == self.submitted
+            if idle:
+                self.submitted += 1
+                self.borrowed = True
+        if idle:
+            self.execute(task)
+        else:
+            self.submit(task)
 
     def wait(self, seconds: float | None) -> bool:
         with self.changed:
@@ -85,6 +106,10 @@ class Stream:
     def submit(self, task: Task) -> None:
         """Queue a function to be called, without arguments, after everything that was queued before."""
         self._here().submit(task)
+
+    def run_or_submit(self, task: Task) -> None:
+        """`submit` for a task that takes less time than waking another thread: it runs at once where nothing is queued."""
+        self._here().run_or_submit(task)
 
     def synchronize(self, timeout_ms: int | None = None) -> None:
         """Wait until all work submitted so far is finished, and raise the first error among it.
@@ -123,7 +148,7 @@ class Event:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._recorded = self._passed = 0
+        self._recorded = self._passed = self._forgotten = 0
         self._time_ns = 0
 
     def record(self, stream: Stream | None = None) -> None:
@@ -134,7 +159,21 @@ class Event:
         if stream is None:
             self._pass(ticket)
         else:
-            stream.submit(lambda: self._pass(ticket))
+            stream.run_or_submit(lambda: self._pass(ticket))
+
+    def reset(self, stream: Stream | None = None) -> None:
+        """Forget the records made so far, once the stream has come here: the event is as before its first record."""
+        with self._changed:
+            ticket = self._recorded
+
+        def forget() -> None:
+            with self._changed:
+                self._forgotten = max(self._forgotten, ticket)
+
+        if stream is None:
+            forget()
+        else:
+            stream.run_or_submit(forget)
 
     def _pass(self, ticket: int) -> None:
         with self._changed:
@@ -145,7 +184,7 @@ class Event:
     def ticket(self) -> int | None:
         """The latest record, to wait for; None before the first."""
         with self._changed:
-            return self._recorded or None
+            return self._recorded if self._recorded > self._forgotten else None
 
     def wait_for(self, ticket: int, seconds: float | None) -> bool:
         """Wait until that record is passed; False when the time is over."""
@@ -156,6 +195,12 @@ class Event:
         """Whether the latest record is passed; True before the first."""
         with self._changed:
             return self._passed >= self._recorded
+
+    @property
+    def reached(self) -> bool:
+        """Whether the event is recorded and the latest record passed."""
+        with self._changed:
+            return self._recorded > self._forgotten and self._passed >= self._recorded
 
     def synchronize(self, timeout_ms: int | None = None) -> None:
         """Wait until the latest record is passed. AclnnError 507047 when the time is over, 107000 for a timeout of 0 or below -1."""
@@ -168,10 +213,9 @@ class Event:
         """Milliseconds from this event to another. AclnnError 507000 unless both are recorded and passed."""
         times = []
         for which, event in (("this event", self), ("the other event", other)):
-            with event._changed:
-                if not event._recorded or event._passed < event._recorded:
-                    raise AclnnError(507000, "Event.elapsed_ms", f"{which} must be recorded and reached. Record it and synchronize first")
-                times.append(event._time_ns)
+            if not event.reached:
+                raise AclnnError(507000, "Event.elapsed_ms", f"{which} must be recorded and reached. Record it and synchronize first")
+            times.append(event._time_ns)
         return (times[1] - times[0]) / 1e6
 
 

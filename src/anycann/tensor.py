@@ -45,6 +45,7 @@ class Tensor:
     format: int = ND
     writable: bool = True
     owner: object = None  # kept alive as long as the tensor
+    memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
 
     @property
     def numel(self) -> int:
@@ -68,7 +69,7 @@ class Tensor:
     @property
     def key(self) -> tuple[object, ...]:
         """All of a tensor but where it lies."""
-        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable
+        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory
 
     def layout(self) -> "Tensor":
         """The tensor without its memory: element (0, 0, …) at address 0."""
@@ -95,7 +96,14 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def out_of_storage(tensor: Tensor) -> str | None:
     """Why a view does not lie inside its storage, in words; None if it does."""
-    if tensor.storage is None or tensor.numel == 0:
+    if tensor.numel == 0:
+        return None
+    if tensor.memory is not None:
+        low, high = tensor.bytes_touched()
+        if not tensor.memory[0] <= low <= high <= tensor.memory[1]:
+            room = f"{tensor.memory[1] - tensor.memory[0]} bytes from {tensor.memory[0]:#x}" if any(tensor.memory) else "none there"
+            return f"bytes {low:#x} to {high:#x} (shape {tensor.shape}, offset {tensor.offset}); live device memory: {room}"
+    if tensor.storage is None:
         return None
     low, high = tensor.span()
     low, high, room = low + tensor.offset, high + tensor.offset, math.prod(tensor.storage)

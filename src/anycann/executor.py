@@ -1,0 +1,237 @@
+"""Executors: what phase 1 of an operator prepares and phase 2 runs. The doors to the two phases are made from this."""
+
+import inspect
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anycann import products
+from anycann.bind import bind
+from anycann.describe import docstring
+from anycann.errors import AclnnError
+from anycann.products import Product
+from anycann.runtime import Operator, Plan, sketches
+from anycann.spec import Attr, OpSpec
+from anycann.streams import Stream
+from anycann.tensor import Tensor, from_array
+
+__all__ = ["Executor", "given_address", "need_executor", "need_workspace", "phase_one", "phase_two", "prepare"]
+
+
+def given_address(value: Any, name: str, api: str) -> int:
+    """An address given as a number, None for null."""
+    address = 0 if value is None else operator.index(value)
+    if not 0 <= address < 2**64:
+        raise AclnnError(161002, api, f"{name} must be an address, from 0 to 2**64 - 1; got {address}. Pass an address or an array.")
+    return address
+
+
+class Executor:
+    """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
+
+    __slots__ = ("_addresses", "_keep", "_lock", "_moved", "_plan", "_repeatable", "_state", "name")
+
+    def __init__(self, name: str, plan: Plan, addresses: Sequence[int], keep: Sequence[Any]) -> None:
+        self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
+        self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
+        self._state, self._repeatable = "ready", False
+        self._lock = threading.Lock()
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes that phase 2 needs."""
+        return self._plan.workspace_size
+
+    def set_repeatable(self) -> None:
+        """Allow more than one phase 2; to be called before the first. AclnnError 161002 afterwards."""
+        with self._lock:
+            self._need_alive("set_repeatable")
+            self._repeatable = True
+
+    def destroy(self) -> None:
+        """Release what the executor holds; it cannot be used afterwards."""
+        with self._lock:
+            self._need_alive("destroy")
+            self._state, self._keep, self._moved = "destroyed", (), {}
+
+    def set_input_address(self, index: int, data: Any) -> None:
+        """Use other memory for input number `index` (counting tensors only), laid out as before: an array or an address."""
+        self._set_address("set_input_address", index, data, output=False)
+
+    def set_output_address(self, index: int, data: Any) -> None:
+        """Use other memory for output number `index`, laid out as before: a writable array or an address."""
+        self._set_address("set_output_address", index, data, output=True)
+
+    def _set_address(self, api: str, index: int, data: Any, output: bool) -> None:
+        places = [place for place, param in enumerate(self._plan.spec.tensors) if param.output == output]
+        kind = "outputs" if output else "inputs"
+        with self._lock:
+            self._need_alive(api)
+            if not 0 <= index < len(places):
+                mend = f"{self.name} has {len(places)} {kind}; count from 0."
+                raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
+            place = places[index]
+            moved = list(self._addresses)
+            moved[place] = self._address_of(place, data, api, output) + self._plan.offsets[place]
+            self._addresses, self._moved = moved, self._moved | {place: data}
+
+    def _address_of(self, place: int, data: Any, api: str, output: bool) -> int:
+        name = self._plan.spec.tensors[place].name
+        if data is None or isinstance(data, (int, np.integer)):
+            return given_address(data, name, api)
+        array = from_array(data, name, api)
+        low, high = array.bytes_touched()
+        first, last = self._plan.layouts[place].bytes_touched()
+        offset = self._plan.offsets[place]
+        if last > first and (offset + first < 0 or offset + last > high - low):
+            rule = (
+                f"must be memory of at least {offset + last} bytes, as the planned view touches bytes {offset + first} to {offset + last}"
+            )
+            raise AclnnError(561103, api, f"{name} {rule}; got {high - low}. Pass a larger array.")
+        if output and not array.writable:
+            raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
+        return low
+
+    def _need_alive(self, api: str) -> None:
+        if self._state != "ready":
+            mend = (
+                "Call set_repeatable right after phase 1 to run it more than once."
+                if self._state == "used"
+                else "Make a new one with phase 1."
+            )
+            raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
+
+    def take(self, api: str) -> tuple[Plan, Sequence[int], object]:
+        """The plan, the addresses for one run, and what keeps them valid; marks an executor that is not repeatable as used."""
+        with self._lock:
+            self._need_alive(api)
+            plan, keep = self._plan, (self._keep, self._moved)
+            for place, (address, offset) in enumerate(zip(self._addresses, plan.offsets, strict=True)):
+                if address == offset and (layout := plan.layouts[place]) is not None and layout.numel:
+                    mend = "Give the tensor its data, or set the address of the executor."
+                    raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
+            if plan.outputs_meet(self._addresses):
+                raise AclnnError(161002, api, "outputs must have memory of their own; got addresses that overlap. Set other addresses.")
+            if not self._repeatable:
+                self._state, self._keep, self._moved = "used", (), {}
+            return plan, self._addresses, keep
+
+
+def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
+    return value if value is None or isinstance(value, Tensor) else from_array(value, name, api)
+
+
+def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
+    """What phase 1 does with its arguments: the plan, the addresses of the tensors and what keeps them alive."""
+    spec = op.spec
+    inputs = len(args) - len(spec.outputs)
+    values, outs = args[:inputs], args[inputs:]
+    last = op.latest.get(api)
+    if last is not None:
+        found = last.recognise(values, outs, product)
+        if found is not None:
+            return last.plan, found[0], args
+    described = sketches(op.is_attr, values, outs, product)
+    plan = None if described is None else op.known((api, described[0]))
+    if described is not None and plan is not None and not plan.outputs_meet(described[1]):
+        op.latest[api] = plan.recognition(op.is_attr, values, outs, product)
+        return plan, described[1], args
+    tensors: dict[str, Tensor | None] = {}
+    attrs: dict[str, Any] = {}
+    for param, value in zip(spec.params, args, strict=True):
+        if isinstance(param, Attr):
+            attrs[param.name] = param.convert(value, param.name)
+        else:
+            tensors[param.name] = _as_tensor(value, param.name, api)
+    call = bind(spec, tensors, attrs, api=api, product=product)
+    plan = op.plan(call)
+    if described is not None:
+        op.keep((api, described[0]), plan)
+    return plan, [0 if tensor is None else tensor.start for tensor in call.tensors], call.tensors
+
+
+def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
+    """The function aclnnXxxGetWorkspaceSize of an operator."""
+    spec = op.spec
+    api = f"{spec.name}GetWorkspaceSize"
+    order = tuple(param.name for param in spec.params)
+    signature = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in order]
+        + [inspect.Parameter("product", inspect.Parameter.KEYWORD_ONLY, default=None)]
+    )
+
+    def get_workspace_size(*args: Any, product: str | None = None, **named: Any) -> tuple[int, Executor]:
+        if named or len(args) != len(order):
+            args = signature.bind(*args, **named).args
+        plan, addresses, keep = prepare(op, api, args, products.current() if product is None else products.find(product))
+        return plan.workspace_size, Executor(spec.name, plan, addresses, keep)
+
+    return _named(get_workspace_size, api, signature, f"Phase 1 of {spec.name}: (workspace size in bytes, executor).\n\n{docstring(spec)}")
+
+
+def phase_two(spec: OpSpec) -> Callable[..., None]:
+    """The function aclnnXxx of an operator."""
+    api = spec.name
+
+    def run(workspace: Any, workspace_size: int, executor: Executor, stream: Stream | None = None) -> None:
+        need_executor(executor, api)
+        address = _workspace(workspace, workspace_size, executor.workspace_size, api)
+        plan, addresses, keep = executor.take(api)
+
+        def task(keep: Any = (keep, workspace)) -> None:
+            plan.run(addresses, address)
+
+        if stream is None:
+            task()
+        elif isinstance(stream, Stream):
+            stream.submit(task)
+        else:
+            raise TypeError(f"stream of {api} must be a Stream or None; got {type(stream).__name__}")
+
+    doc = f"Phase 2 of {api}: run the executor with workspace_size bytes of workspace, on a stream (None: at once)."
+    return _named(run, api, inspect.signature(run), doc)
+
+
+def need_executor(executor: Executor | None, api: str) -> None:
+    """Refuse what is not an executor of this operator."""
+    if executor is None:
+        raise AclnnError(161001, api, "executor must be the one that phase 1 made; got a null pointer (None). Pass it.")
+    if not isinstance(executor, Executor):
+        raise TypeError(f"executor of {api} must be an Executor; got {type(executor).__name__}")
+    if executor.name != api:
+        raise AclnnError(161002, api, f"executor must be one of {api}; got one of {executor.name}. Pass the executor of this operator.")
+
+
+def need_workspace(address: int, size: int, needed: int, api: str) -> None:
+    """Refuse a workspace that is missing or too small."""
+    if needed and address == 0:
+        raise AclnnError(161001, api, f"workspace must be {needed} bytes of memory; got a null pointer. Use memory of {needed} bytes.")
+    if size < needed:
+        raise AclnnError(161002, api, f"workspaceSize must be at least the {needed} bytes that phase 1 gave; got {size}. Pass that size.")
+
+
+def _workspace(workspace: Any, size: int, needed: int, api: str) -> int:
+    """The address of a workspace that is large enough."""
+    if workspace is None or isinstance(workspace, (int, np.integer)):
+        address = given_address(workspace, "workspace", api)
+        need_workspace(address, size, needed, api)
+        return address
+    need_workspace(-1, size, needed, api)
+    array = from_array(workspace, "workspace", api)
+    low, high = array.bytes_touched()
+    if high - low < needed or not array.writable:
+        what = "writable memory" if high - low >= needed else f"at least {needed} bytes"
+        raise AclnnError(
+            161002, api, f"workspace must be {what}; got {high - low} bytes of dtype {array.dtype}. Use empty_workspace({needed})."
+        )
+    return low
+
+
+def _named(function: Callable[..., Any], name: str, signature: inspect.Signature, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    vars(function)["__signature__"] = signature
+    return function
