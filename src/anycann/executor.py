@@ -18,7 +18,9 @@ from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
 from anycann.tensor import Tensor, from_array
 
-__all__ = ["Executor", "given_address", "need_executor", "need_workspace", "phase_one", "phase_two", "prepare"]
+__all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
+
+Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
 
 def given_address(value: Any, name: str, api: str) -> int:
@@ -39,6 +41,11 @@ class Executor:
         self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
         self._lock = threading.Lock()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether more than one phase 2 is allowed."""
+        return self._repeatable
 
     @property
     def workspace_size(self) -> int:
@@ -65,9 +72,13 @@ class Executor:
         """Use other memory for output number `index`, laid out as before: a writable array or an address."""
         self._set_address("set_output_address", index, data, output=True)
 
-    def _set_address(self, api: str, index: int, data: Any, output: bool) -> None:
-        places = [place for place, param in enumerate(self._plan.spec.tensors) if param.output == output]
-        kind = "outputs" if output else "inputs"
+    def set_address(self, index: int, data: Any) -> None:
+        """Use other memory for tensor number `index`, inputs and outputs counted together."""
+        self._set_address("set_address", index, data, output=None)
+
+    def _set_address(self, api: str, index: int, data: Any, output: bool | None) -> None:
+        places = [place for place, param in enumerate(self._plan.spec.tensors) if output is None or param.output == output]
+        kind = "tensors" if output is None else "outputs" if output else "inputs"
         with self._lock:
             self._need_alive(api)
             if not 0 <= index < len(places):
@@ -75,11 +86,12 @@ class Executor:
                 raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
             place = places[index]
             moved = list(self._addresses)
-            moved[place] = self._address_of(place, data, api, output) + self._plan.offsets[place]
+            moved[place] = self._address_of(place, data, api) + self._plan.offsets[place]
             self._addresses, self._moved = moved, self._moved | {place: data}
 
-    def _address_of(self, place: int, data: Any, api: str, output: bool) -> int:
-        name = self._plan.spec.tensors[place].name
+    def _address_of(self, place: int, data: Any, api: str) -> int:
+        param = self._plan.spec.tensors[place]
+        name = param.name
         if data is None or isinstance(data, (int, np.integer)):
             return given_address(data, name, api)
         array = from_array(data, name, api)
@@ -91,7 +103,7 @@ class Executor:
                 f"must be memory of at least {offset + last} bytes, as the planned view touches bytes {offset + first} to {offset + last}"
             )
             raise AclnnError(561103, api, f"{name} {rule}; got {high - low}. Pass a larger array.")
-        if output and not array.writable:
+        if param.output and not array.writable:
             raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
         return low
 
@@ -104,20 +116,25 @@ class Executor:
             )
             raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
 
-    def take(self, api: str) -> tuple[Plan, Sequence[int], object]:
-        """The plan, the addresses for one run, and what keeps them valid; marks an executor that is not repeatable as used."""
+    def take(self, api: str, locate: Locate | None = None) -> tuple[Plan, Sequence[int], object]:
+        """The plan, the addresses for one run, and what keeps them valid; marks an executor that is not repeatable as used.
+
+        `locate` may refuse the addresses, or give others at which the same bytes lie.
+        """
         with self._lock:
             self._need_alive(api)
-            plan, keep = self._plan, (self._keep, self._moved)
-            for place, (address, offset) in enumerate(zip(self._addresses, plan.offsets, strict=True)):
-                if address == offset and (layout := plan.layouts[place]) is not None and layout.numel:
+            plan, keep, addresses = self._plan, (self._keep, self._moved), self._addresses
+            for place, (address, offset) in enumerate(zip(addresses, plan.offsets, strict=True)):
+                if address == offset and plan.layouts[place].numel:
                     mend = "Give the tensor its data, or set the address of the executor."
                     raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
-            if plan.outputs_meet(self._addresses):
+            if plan.outputs_meet(addresses):
                 raise AclnnError(161002, api, "outputs must have memory of their own; got addresses that overlap. Set other addresses.")
+            if locate is not None:
+                addresses = locate(plan, addresses)
             if not self._repeatable:
                 self._state, self._keep, self._moved = "used", (), {}
-            return plan, self._addresses, keep
+            return plan, addresses, keep
 
 
 def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
@@ -126,8 +143,7 @@ def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
 
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
     """What phase 1 does with its arguments: the plan, the addresses of the tensors and what keeps them alive."""
-    spec = op.spec
-    inputs = len(args) - len(spec.outputs)
+    inputs = len(args) - len(op.spec.outputs)
     values, outs = args[:inputs], args[inputs:]
     last = op.latest.get(api)
     if last is not None:
@@ -139,18 +155,23 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
     if described is not None and plan is not None and not plan.outputs_meet(described[1]):
         op.latest[api] = plan.recognition(op.is_attr, values, outs, product)
         return plan, described[1], args
+    plan, tensors = planned(op, api, args, product)
+    if described is not None:
+        op.keep((api, described[0]), plan)
+    return plan, [tensor.start for tensor in tensors], tensors
+
+
+def planned(op: Operator, api: str, args: Sequence[Any], product: Product) -> tuple[Plan, Sequence[Tensor]]:
+    """Check the arguments of phase 1 against the contract and plan the call: the plan and the tensors."""
     tensors: dict[str, Tensor | None] = {}
     attrs: dict[str, Any] = {}
-    for param, value in zip(spec.params, args, strict=True):
+    for param, value in zip(op.spec.params, args, strict=True):
         if isinstance(param, Attr):
             attrs[param.name] = param.convert(value, param.name)
         else:
             tensors[param.name] = _as_tensor(value, param.name, api)
-    call = bind(spec, tensors, attrs, api=api, product=product)
-    plan = op.plan(call)
-    if described is not None:
-        op.keep((api, described[0]), plan)
-    return plan, [0 if tensor is None else tensor.start for tensor in call.tensors], call.tensors
+    call = bind(op.spec, tensors, attrs, api=api, product=product)
+    return op.plan(call), call.tensors
 
 
 def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
@@ -177,7 +198,7 @@ def phase_two(spec: OpSpec) -> Callable[..., None]:
     api = spec.name
 
     def run(workspace: Any, workspace_size: int, executor: Executor, stream: Stream | None = None) -> None:
-        need_executor(executor, api)
+        _need_one(executor, api)
         address = _workspace(workspace, workspace_size, executor.workspace_size, api)
         plan, addresses, keep = executor.take(api)
 
@@ -195,12 +216,16 @@ def phase_two(spec: OpSpec) -> Callable[..., None]:
     return _named(run, api, inspect.signature(run), doc)
 
 
-def need_executor(executor: Executor | None, api: str) -> None:
-    """Refuse what is not an executor of this operator."""
+def _need_one(executor: object, api: str) -> None:
     if executor is None:
         raise AclnnError(161001, api, "executor must be the one that phase 1 made; got a null pointer (None). Pass it.")
     if not isinstance(executor, Executor):
         raise TypeError(f"executor of {api} must be an Executor; got {type(executor).__name__}")
+    need_same(executor, api)
+
+
+def need_same(executor: Executor, api: str) -> None:
+    """Refuse an executor of another operator."""
     if executor.name != api:
         raise AclnnError(161002, api, f"executor must be one of {api}; got one of {executor.name}. Pass the executor of this operator.")
 

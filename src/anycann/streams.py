@@ -111,6 +111,10 @@ class Stream:
         """`submit` for a task that takes less time than waking another thread: it runs at once where nothing is queued."""
         self._here().run_or_submit(task)
 
+    def wait(self) -> None:
+        """Wait until all work submitted so far is finished; its errors stay for `synchronize`."""
+        self._here().wait(None)
+
     def synchronize(self, timeout_ms: int | None = None) -> None:
         """Wait until all work submitted so far is finished, and raise the first error among it.
 

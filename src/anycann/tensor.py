@@ -101,8 +101,8 @@ def out_of_storage(tensor: Tensor) -> str | None:
     if tensor.memory is not None:
         low, high = tensor.bytes_touched()
         if not tensor.memory[0] <= low <= high <= tensor.memory[1]:
-            room = f"{tensor.memory[1] - tensor.memory[0]} bytes from {tensor.memory[0]:#x}" if any(tensor.memory) else "none there"
-            return f"bytes {low:#x} to {high:#x} (shape {tensor.shape}, offset {tensor.offset}); live device memory: {room}"
+            there = f"{tensor.memory[1] - tensor.memory[0]} bytes from {tensor.memory[0]:#x}" if any(tensor.memory) else "none there"
+            return f"bytes {low:#x} to {high:#x} (shape {tensor.shape}, offset {tensor.offset}); live device memory: {there}"
     if tensor.storage is None:
         return None
     low, high = tensor.span()

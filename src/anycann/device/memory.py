@@ -1,0 +1,179 @@
+"""Device memory: blocks that aclrtMalloc gave, which bytes lie in them, and copies that check both sides first."""
+
+import bisect
+import ctypes
+import os
+import threading
+from dataclasses import dataclass
+
+from anycann.device import probe
+from anycann.errors import AclnnError
+
+__all__ = ["DEVICE", "HOST", "Block", "Heap", "block_at", "capacity", "check_copy", "check_fill", "fill", "move", "need_device"]
+
+ALIGNMENT = 64
+GRAIN, SPARE = 32, 32  # lengths are rounded up to GRAIN, and SPARE bytes lie behind
+FREED = 256  # blocks remembered for messages
+KINDS = {0: ("host", "host"), 1: ("device", "host"), 2: ("host", "device"), 3: ("device", "device"), 4: (None, None), 5: ("device", "host")}
+
+_libc = ctypes.CDLL(None)
+_libc.free.argtypes = [ctypes.c_void_p]
+_libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Memory that was asked for: its address as the program sees it, its length, and how far away its bytes really are."""
+
+    address: int
+    size: int
+    shift: int = 0  # bytes lie at address + shift
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+
+class Heap:
+    """The living blocks of one kind of memory, ordered by address."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.generation = 0  # changes when a block goes: what was inside a block before may not be any more
+        self.used = 0
+        self.shifted = False  # whether bytes lie elsewhere than where the program sees them
+        self._starts: list[int] = []
+        self._blocks: dict[int, Block] = {}
+        self._freed: dict[int, Block] = {}
+        self._lock = threading.Lock()
+
+    def allocate(self, size: int, api: str) -> Block:
+        """A new block, its contents not initialised; AclnnError 207001 when there is no room."""
+        room = -(-size // GRAIN) * GRAIN + SPARE
+        place = ctypes.c_void_p()
+        if self.used + room > capacity() or _libc.posix_memalign(ctypes.byref(place), ALIGNMENT, room) or not place.value:
+            left = max(capacity() - self.used, 0)
+            raise AclnnError(207001, api, f"size must fit the {left} bytes of {self.kind} memory that are left; got {size}. Free some.")
+        block = Block(place.value, size)
+        with self._lock:
+            self._blocks[block.address] = block
+            bisect.insort(self._starts, block.address)
+            self.used += room
+        return block
+
+    def release(self, address: int, api: str) -> Block:
+        """Forget a block and give its memory back; AclnnError 107000 for anything else."""
+        with self._lock:
+            block = self._blocks.pop(address, None)
+            if block is not None:
+                del self._starts[bisect.bisect_left(self._starts, address)]
+                self.used -= -(-block.size // GRAIN) * GRAIN + SPARE
+                self.generation += 1
+                self._freed[address] = block
+                if len(self._freed) > FREED:
+                    del self._freed[next(iter(self._freed))]
+        if block is None:
+            mend = "Free the address that the allocation returned, once."
+            raise AclnnError(107000, api, f"the address must be one of living {self.kind} memory; got {self.describe(address)}. {mend}")
+        _libc.free(block.address + block.shift)
+        return block
+
+    def find(self, address: int) -> Block | None:
+        """The block in which an address lies."""
+        with self._lock:
+            i = bisect.bisect_right(self._starts, address) - 1
+            block = self._blocks[self._starts[i]] if i >= 0 else None
+        return block if block is not None and address < block.end else None
+
+    def blocks(self) -> list[Block]:
+        """All living blocks."""
+        with self._lock:
+            return list(self._blocks.values())
+
+    def describe(self, address: int) -> str:
+        """What an address is, in words."""
+        block = self.find(address)
+        if block is not None:
+            inside = f", {address - block.address} bytes into" if address != block.address else ","
+            return f"{address:#x}{inside} {self.kind} memory of {block.size} bytes"
+        with self._lock:
+            freed = next((b for b in self._freed.values() if b.address <= address < max(b.end, b.address + 1)), None)
+        return f"{address:#x}, which " + (f"lies in {self.kind} memory that was freed" if freed else f"is no {self.kind} memory")
+
+
+DEVICE = Heap("device")
+HOST = Heap("host")
+
+
+def capacity() -> int:
+    """Bytes of device memory: what this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def block_at(address: int) -> Block | None:
+    """The device block in which an address lies."""
+    return DEVICE.find(address)
+
+
+def need_device(address: int, size: int, name: str, api: str, code: int = 107000) -> int:
+    """Where `size` bytes of device memory really lie; AclnnError unless all of them are in one living block."""
+    block = DEVICE.find(address)
+    if block is None:
+        raise AclnnError(code, api, f"{name} must be device memory; got {DEVICE.describe(address)}. Pass what aclrtMalloc returned.")
+    if address + size > block.end:
+        mend = f"Copy less, or allocate {address + size - block.address} bytes."
+        raise AclnnError(code, api, f"{name} must have {size} bytes of device memory; got {block.end - address} to its end. {mend}")
+    return address + block.shift
+
+
+def _side(address: int, size: int, name: str, where: str | None, write: bool, api: str) -> int:
+    """One side of a copy, checked: where its bytes lie."""
+    on_device = DEVICE.find(address) is not None
+    if where == "device" or (where is None and on_device):
+        return need_device(address, size, name, api)
+    if on_device:
+        raise AclnnError(107000, api, f"{name} must be host memory for this kind of copy; got {DEVICE.describe(address)}. Change the kind.")
+    if not probe.accessible(address, size, write):
+        how = "writable" if write else "readable"
+        raise AclnnError(107000, api, f"{name} must be {size} {how} bytes of host memory; got {address:#x}, where they are not.")
+    return address
+
+
+def check_copy(api: str, dst: int, room: int, src: int, count: int, kind: int) -> tuple[int, int] | None:
+    """Where the bytes of a copy go to and come from; None when there is nothing to copy."""
+    if count == 0:
+        return None
+    for name, address in (("dst", dst), ("src", src)):
+        if not address:
+            raise AclnnError(100000, api, f"{name} must not be a null pointer. Pass the memory to copy.")
+    if kind not in KINDS:
+        raise AclnnError(100000, api, f"kind must be a value of aclrtMemcpyKind, {min(KINDS)} to {max(KINDS)}; got {kind}.")
+    if count > room:
+        raise AclnnError(107000, api, f"count must be at most destMax = {room}; got {count}. Copy less, or into larger memory.")
+    if dst == src:
+        return None
+    to, source = KINDS[kind]
+    return _side(dst, count, "dst", to, True, api), _side(src, count, "src", source, False, api)
+
+
+def move(places: tuple[int, int] | None, count: int) -> None:
+    """Copy bytes between places that `check_copy` found; they may overlap."""
+    if places is not None:
+        ctypes.memmove(*places, count)
+
+
+def check_fill(api: str, address: int, room: int, count: int) -> int:
+    """Where the bytes to be set lie."""
+    if not address:
+        raise AclnnError(100000, api, "devPtr must not be a null pointer. Pass the memory to set.")
+    if count > room:
+        raise AclnnError(107000, api, f"count must be at most maxCount = {room}; got {count}. Set less.")
+    host = HOST.find(address)
+    if host is not None and address + count <= host.end:
+        return address
+    return need_device(address, count, "devPtr", api)
+
+
+def fill(place: int, value: int, count: int) -> None:
+    """Set bytes at a place that `check_fill` found."""
+    ctypes.memset(place, value & 0xFF, count)

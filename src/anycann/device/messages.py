@@ -1,0 +1,40 @@
+"""Texts of refusals, kept for each thread until it reads them."""
+
+import os
+import sys
+import threading
+
+from anycann.device.calls import call
+
+__all__ = ["recent", "remember"]
+
+KEPT = 32  # texts of a thread; the oldest goes first
+
+
+class _Texts(threading.local):
+    def __init__(self) -> None:
+        self.newest_first: list[str] = []
+
+
+_texts = _Texts()
+_EXPLAIN = bool(os.environ.get("ANYCANN_EXPLAIN"))  # also print them, for programs that print only the code
+
+
+def remember(error: BaseException | str) -> None:
+    """Keep the text of a refusal for this thread."""
+    text = str(error)
+    _texts.newest_first.insert(0, text)
+    del _texts.newest_first[KEPT:]
+    if _EXPLAIN:
+        print(text, file=sys.stderr, flush=True)
+
+
+def recent() -> str | None:
+    """The texts of this thread since the last reading, newest first, one per line; None when there are none."""
+    kept, _texts.newest_first = _texts.newest_first, []
+    return "\n".join(kept) or None
+
+
+@call
+def aclGetRecentErrMsg() -> str | None:
+    return recent()
