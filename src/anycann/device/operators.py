@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anycann import products
-from anycann.device.calls import call, need
+from anycann.device.calls import CALLS, call, need
 from anycann.device.handles import Table
 from anycann.device.memory import DEVICE, need_device
 from anycann.device.queues import enqueue, stream_of
@@ -146,3 +146,7 @@ def aclSetOutputTensorAddr(executor: int, index: int, tensor: int, addr: int) ->
 @call
 def aclSetTensorAddr(executor: int, index: int, tensor: int, addr: int) -> None:
     _set_address(executor, index, tensor, addr, "aclSetTensorAddr", DeviceExecutor.set_address)
+
+
+for _setter in (aclSetInputTensorAddr, aclSetOutputTensorAddr, aclSetTensorAddr):
+    CALLS[f"A{_setter.__name__[1:]}"] = _setter  # an older spelling
