@@ -1,14 +1,18 @@
-"""Fit the constants of the float32 GELU derivative and print them as src/anycann/ops/gelu_backward_v2/coefficients.py.
+"""Fit the constants of float32 GELU, of its derivative and of the exponentials of both, and print one of the modules that hold them.
 
-    python tools/fit_gelu.py > src/anycann/ops/gelu_backward_v2/coefficients.py
+    python tools/fit_gelu.py forward > src/anycann/ops/gelu_v2/coefficients.py
+    python tools/fit_gelu.py backward > src/anycann/ops/gelu_backward_v2/coefficients.py
+    python tools/fit_gelu.py exponentials > src/anycann/backends/cpu_exp_coefficients.py
 
-The scheme is explained in derivative.py: d(-t) = -g(t) and d(t) = 1 + g(t) with g(t) = exp(-a(t)) B(t). Near 0, g itself is fitted on
-16 intervals; further out, B on eight and the exponential on one. Fits are weighted least squares (for the relative error) on Chebyshev
-points with 50 digits, so that every machine prints the same numbers; coefficients are rounded to float32 one by one, lowest first, and
-the others are fitted again each time. The error of the finished float32 evaluation is measured by tests/ops/test_gelu_numerics.py.
+The schemes are explained in derivative.py, d(-t) = -g(t) and d(t) = 1 + g(t) with g(t) = exp(-a(t)) B(t), and in value.py, y(-t) = -t q(t)
+and y(t) = t - t q(t) with t q(t) = exp(-a(t)) B(t). Near 0, g and q themselves are fitted on 16 intervals; further out, B on eight and
+the exponential on one. Fits are weighted least squares (for the relative error) on Chebyshev points with 50 digits, so that every
+machine prints the same numbers; coefficients are rounded to float32 one by one, lowest first, and the others are fitted again each
+time. The errors of the finished float32 evaluations are measured by tests/ops/test_gelu_numerics.py and test_gelu_v2_numerics.py.
 """
 
 import itertools
+import sys
 import textwrap
 from collections.abc import Callable
 
@@ -19,10 +23,11 @@ mp.dps = 50
 
 Function = Callable[[mpf], mpf]
 
-NEAR_STEP, NEAR_END = mpf(1) / 3, mpf(5)  # interval i: around i / 3
-NEAR_DEGREE = {"NONE": 6, "TANH": 7}
+NEAR_END, NEAR_DEGREE = mpf(5), {"NONE": 6, "TANH": 7}  # interval i: around i / 15 of the end
+VALUE_END, VALUE_DEGREE = mpf(4), 6
 FAR_EDGES = (8, 10, 12, 14, 16, 4, 5, 6, 7, 8)  # bits(t) >> 21, the quarters of the octaves, modulo 8; [16, 4] is left out
 FAR_DEGREE, EXP_DEGREE = 5, 4
+VALUE_LINE = mpf("0.391")  # of B of the value itself, which lies between 0.384 and 0.397
 
 K1 = 2 * mp.sqrt(2 / mp.pi)  # tanh: a(t) = 2u = K1 (t + 0.044715 t^3)
 CUBIC = mpf("0.044715")
@@ -58,6 +63,14 @@ def g_tanh(t: mpf) -> mpf:
     return mp.exp(-K1 * (t + CUBIC * t**3)) * bracket_tanh(t)
 
 
+def q_none(t: mpf) -> mpf:
+    return mp.erfc(t / mp.sqrt(2)) / 2
+
+
+def q_tanh(t: mpf) -> mpf:
+    return 1 / (1 + mp.exp(K1 * (t + CUBIC * t**3)))
+
+
 def chebyshev(low: mpf, high: mpf, count: int = 40) -> list[mpf]:
     return [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
 
@@ -73,11 +86,11 @@ def fit(points: list[mpf], values: list[mpf], weights: list[mpf], degree: int, f
     return coefficients
 
 
-def near_centre(g: Function, root: mpf, low: mpf, high: mpf) -> float:
+def near_centre(g: Function, root: mpf | None, low: mpf, high: mpf) -> float:
     """Where to expand g: at 0, at its root, else a little off the middle, to where |g| is smaller, at a float32 whose g almost is one."""
     if low < 0:
         return 0.0
-    if low < root < high:
+    if root is not None and low < root < high:
         return single(root)
     share = mpf("0.6") if abs(g(high)) < abs(g(low)) else mpf("0.4")
     start = np.float32(float(low + share * (high - low)))
@@ -85,11 +98,11 @@ def near_centre(g: Function, root: mpf, low: mpf, high: mpf) -> float:
     return min(candidates, key=lambda t: abs(single(g(mpf(t))) / g(mpf(t)) - 1))
 
 
-def fit_near(g: Function, degree: int) -> list[tuple[float, ...]]:
+def fit_near(g: Function, end: mpf, degree: int, root: mpf | None) -> list[tuple[float, ...]]:
     """Rows (centres, constants, linear terms, …) of g(t) = polynomial(t - centre)."""
-    root, pieces = mp.findroot(g, 0.75), []
+    pieces, step = [], end / 15
     for i in range(16):
-        low, high = (i - mpf(0.5)) * NEAR_STEP, min((i + mpf(0.5)) * NEAR_STEP, NEAR_END)
+        low, high = (i - mpf(0.5)) * step, min((i + mpf(0.5)) * step, end)
         centre = near_centre(g, root, low, high)
         points = [t - centre for t in chebyshev(max(low, mpf(0)), high)]
         values = [g(x + centre) for x in points]
@@ -115,6 +128,19 @@ def fit_far(bracket: Function) -> list[tuple[float, ...]]:
     return list(zip(*pieces, strict=True))
 
 
+def fit_far_value() -> list[tuple[float, ...]]:
+    """Rows (centres, constants, linear terms, …) of B(t) = t Mills ratio(t) / sqrt(2 pi) = VALUE_LINE + polynomial(t - centre)."""
+    pieces = []
+    for low, high in itertools.pairwise(FAR_EDGES):
+        if low < high:
+            centre = (low + high) / 2
+            points = chebyshev(mpf(low), mpf(high))
+            values = [x * q_none(x) * mp.exp(x * x / 2) for x in points]
+            rest = [value - single(VALUE_LINE) for value in values]
+            pieces.append((centre, *fit([x - centre for x in points], rest, [1 / value for value in values], FAR_DEGREE)))
+    return list(zip(*pieces, strict=True))
+
+
 def fit_exponential(base: mpf, reach: mpf) -> tuple[float, list[float]]:
     """base^r = 1 + r (linear + r polynomial(r)) for |r| <= reach."""
     linear = single(mp.ln(base))
@@ -123,27 +149,32 @@ def fit_exponential(base: mpf, reach: mpf) -> tuple[float, list[float]]:
     return linear, fit(points, rest, [r**2 / base**r for r in points], EXP_DEGREE)
 
 
-def constants() -> dict[str, object]:
-    """The names and values of the module, in order."""
-    ln2_high = grid(mp.ln(2), 2.0**-21)  # the multiples that occur are exact
-    k1, k3 = K1 / mp.ln(2), K1 * CUBIC / mp.ln(2)  # tanh: exp(-a) = 2^-(t (k1 + k3 t^2))
+def cubic() -> dict[str, object]:
+    """Of the exponent of tanh: exp(-a) = 2^-(t (k1 + k3 t^2))."""
+    k1, k3 = K1 / mp.ln(2), K1 * CUBIC / mp.ln(2)
     k1_high, k3_high = grid(k1, 2.0**-17), single(k3)
+    return {"K1_HIGH": k1_high, "K1_LOW": single(k1 - k1_high), "K3_HIGH": k3_high, "K3_LOW": single(k3 - k3_high)}
+
+
+def exponentials() -> dict[str, object]:
+    """The names and values of cpu_exp_coefficients.py, in order."""
+    ln2_high = grid(mp.ln(2), 2.0**-21)  # the multiples that occur are exact
     ln2, exp2 = fit_exponential(mpf(2), mpf("0.5001"))
-    found: dict[str, object] = {
-        "NEAR_END": float(NEAR_END),
+    return {
         "LOG2_E": single(1 / mp.ln(2)),
         "LN2_HIGH": ln2_high,
         "LN2_LOW": single(mp.ln(2) - ln2_high),
         "EXP": tuple(fit_exponential(mp.e, mpf("0.3467"))[1]),
-        "K1_HIGH": k1_high,
-        "K1_LOW": single(k1 - k1_high),
-        "K3_HIGH": k3_high,
-        "K3_LOW": single(k3 - k3_high),
         "LN2": ln2,
         "EXP2": tuple(exp2),
     }
+
+
+def backward() -> dict[str, object]:
+    """The names and values of the derivative's coefficients.py, in order."""
+    found: dict[str, object] = {"NEAR_END": float(NEAR_END), **cubic()}
     for mode, g, bracket in (("NONE", g_none, bracket_none), ("TANH", g_tanh, bracket_tanh)):
-        found[f"{mode}_NEAR_CENTRES"], *near = fit_near(g, NEAR_DEGREE[mode])
+        found[f"{mode}_NEAR_CENTRES"], *near = fit_near(g, NEAR_END, NEAR_DEGREE[mode], mp.findroot(g, 0.75))
         found[f"{mode}_NEAR"] = tuple(near)
         found[f"{mode}_FAR_CENTRES"], offsets, slopes, *far = fit_far(bracket)
         found[f"{mode}_FAR_LINES"] = (offsets, slopes)
@@ -151,8 +182,29 @@ def constants() -> dict[str, object]:
     return found
 
 
+def forward() -> dict[str, object]:
+    """The names and values of the value's coefficients.py, in order."""
+    found: dict[str, object] = {"NEAR_END": float(VALUE_END), **cubic()}
+    for mode, q in (("NONE", q_none), ("TANH", q_tanh)):
+        found[f"{mode}_NEAR_CENTRES"], *near = fit_near(q, VALUE_END, VALUE_DEGREE, None)
+        found[f"{mode}_NEAR"] = tuple(near)
+    found["NONE_FAR_CENTRES"], *far = fit_far_value()
+    found["NONE_FAR_LINE"], found["NONE_FAR"] = single(VALUE_LINE), tuple(far)
+    return found
+
+
+MODULES = {
+    "forward": (forward, "value.py, fitted by tools/fit_gelu.py"),
+    "backward": (backward, "derivative.py, fitted by tools/fit_gelu.py"),
+    "exponentials": (exponentials, "cpu_exp.py; a test compares them with what the program that fits them prints"),
+}
+
+
 def main() -> None:
-    print('"""Constants of derivative.py, fitted by tools/fit_gelu.py."""\n\n# fmt: off')
+    if len(sys.argv) != 2 or sys.argv[1] not in MODULES:
+        sys.exit(f"usage: python tools/fit_gelu.py {'|'.join(MODULES)}")
+    constants, what = MODULES[sys.argv[1]]
+    print(f'"""Constants of {what}."""\n\n# fmt: off')
     for name, value in constants().items():
         print(textwrap.fill(f"{name} = {value!r}", 138, subsequent_indent="    "))
 

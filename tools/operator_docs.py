@@ -32,7 +32,7 @@ def section(spec: OpSpec) -> str:
         "```",
     ]
     lines += ["", "| parameter | Python | what it is |", "|---|---|---|"]
-    lines += [f"| {param.name} | {param.python} | {parameter(param).replace('|', '/')} |" for param in spec.params]
+    lines += [f"| {param.name} | {param.python} | {parameter(spec, param).replace('|', '/')} |" for param in spec.params]
     tensors = [param for param in spec.params if isinstance(param, Tensor)]
     lines += ["", f"| product | {' | '.join(param.name for param in tensors)} |", "|---" * (len(tensors) + 1) + "|"]
     tables = [dtype_table(spec, param) for param in tensors]

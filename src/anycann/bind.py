@@ -1,53 +1,50 @@
 """bind: a call becomes a checked, frozen Call, or an AclnnError that says what is wrong with it. Nothing is written."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, NoReturn
 
+from anycann import axes as patterns
 from anycann import dtypes, overlap, products
+from anycann.axes import broadcast
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 from anycann.products import Product
-from anycann.spec import MAX_RANK, Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, Str
+from anycann.spec import BUILTINS, Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, When, compiled
 from anycann.spec import Tensor as Param
 from anycann.tensor import ND, Tensor, out_of_storage
 
-__all__ = ["Call", "Launch", "bind"]
+__all__ = ["ABSENT", "Call", "Launch", "bind", "broadcast"]
 
 Allocate = Callable[[Param, tuple[int, ...], DType], Tensor]
 Launch = Callable[[Sequence[int], int], None]  # addresses of the tensors' first elements in prototype order, address of the workspace
 
+ABSENT = Tensor(0, dtypes.DTYPES["bool"], (0,), (1,))  # stands where no tensor was passed: without elements, at address 0
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that every check has passed: tensors in prototype order, converted attributes, the sizes of the named axes."""
+    """A call that every check has passed: tensors in prototype order, converted attributes, the sizes of the named axes.
+
+    A tensor that is not there, or an output that is not to be computed, is ABSENT.
+    """
 
     spec: OpSpec
     tensors: tuple[Tensor, ...]
     attrs: Mapping[str, Any]
-    axes: Mapping[str, int]
+    axes: Mapping[str, Any]  # a tuple for a group
 
     def __getitem__(self, name: str) -> Tensor:
-        return next(tensor for param, tensor in zip(self.spec.tensors, self.tensors, strict=True) if param.name == name)
+        found = self.get(name)
+        if found is None:
+            raise KeyError(f"{name} of {self.spec.name} is absent in this call: ask for it with get")
+        return found
 
-
-@functools.cache
-def _compiled(expression: str) -> CodeType:
-    return compile(expression, "<rule>", "eval")
-
-
-def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0."""
-    result = [1] * max(len(shape) for shape in shapes)
-    for shape in shapes:
-        for position, size in enumerate(reversed(shape), 1):
-            if size != 1:
-                if result[-position] not in (1, size):
-                    return None
-                result[-position] = size
-    return tuple(result)
+    def get(self, name: str) -> Tensor | None:
+        """A tensor, or None if it is absent."""
+        found = next(tensor for param, tensor in zip(self.spec.tensors, self.tensors, strict=True) if param.name == name)
+        return None if found is ABSENT else found
 
 
 class _Binding:
@@ -64,9 +61,10 @@ class _Binding:
         superset: bool,
         allocate: Allocate | None,
     ) -> None:
-        self.spec, self.tensors, self.attrs, self.api = spec, dict(tensors), attrs, api
+        self.spec, self.attrs, self.api = spec, attrs, api
+        self.tensors = {param.name: tensors.get(param.name) for param in spec.tensors}
         self.product, self.names, self.superset, self.allocate = product, names, superset, allocate
-        self.axes: dict[str, int] = {}
+        self.axes: dict[str, Any] = {}
         self.origin: dict[str, str] = {}
 
     def refuse(self, code: int, name: str, text: str, mend: str) -> NoReturn:
@@ -89,21 +87,41 @@ class _Binding:
             raise RuntimeError(f"{self.api}: {name} is read before it is there; the specification's stages are out of order")
         return tensor
 
+    def known(self) -> dict[str, Any]:
+        """What expressions may name."""
+        values: dict[str, Any] = {axis.removeprefix("*"): size for axis, size in self.axes.items()}
+        values |= {attr.alias or attr.name: self.attrs[attr.name] for attr in self.spec.attrs}
+        return values | {param.name: self.tensors[param.name] is not None for param in self.spec.tensors if param.optional}
+
     def value_of(self, expression: str) -> Any:
-        values = dict(self.axes)
-        for attr in self.spec.attrs:
-            values[attr.alias or attr.name] = self.attrs[attr.name]
-        return eval(_compiled(expression), {"__builtins__": {"len": len, "min": min, "max": max}, **self.spec.functions}, values)
+        return eval(compiled(expression), {"__builtins__": BUILTINS, **self.spec.functions}, self.known())
 
     # The stages, in the framework's order; `describe` below says each in words.
 
     def nulls(self) -> None:
         for param in self.spec.tensors:
-            if self.tensors[param.name] is None and not (param.output and self.allocate):
-                self.refuse(161001, param.name, "must be a tensor; got a null pointer (None)", "Pass the tensor.")
+            needed = self.needed(param)
+            if param.needed and param.output and needed is False:
+                self.tensors[param.name] = None
+            elif needed and self.tensors[param.name] is None and not (param.output and self.allocate):
+                said = re.sub(r"\w+", lambda name: self.shown(name[0]), param.needed)
+                why = f", because of {said}" if said else ""
+                self.refuse(161001, param.name, f"must be a tensor{why}; got a null pointer (None)", "Pass the tensor.")
         for attr in self.spec.attrs:
-            if isinstance(attr, Str) and attr.null is None and self.attrs[attr.name] is None:
-                self.refuse(161001, attr.name, f"must be {attr.domain}; got a null pointer (None)", "Pass one of these strings.")
+            if attr.refuses_null(self.superset) == 161001:
+                self.check_null(attr)
+
+    def needed(self, param: Param) -> bool | None:
+        """Whether a tensor must be there; None where attributes that say so are not allowed themselves, which a later pass refuses."""
+        if not param.needed:
+            return not param.optional
+        said = [attr for attr in self.spec.attrs if (attr.alias or attr.name) in compiled(param.needed).co_names]
+        return None if any(attr.violation(self.attrs[attr.name]) for attr in said) else bool(self.value_of(param.needed))
+
+    def check_null(self, attr: Attr) -> None:
+        code = attr.refuses_null(self.superset)
+        if code and self.attrs[attr.name] is None:
+            self.refuse(code, attr.name, f"must be {attr.domain}; got a null pointer (None)", attr.null_mend)
 
     def dtypes(self) -> None:
         for param, tensor in self.present():
@@ -128,24 +146,36 @@ class _Binding:
 
     def promotion(self) -> None:
         for param, tensor in self.present():
-            if param.dtype is None:
+            rule = self.relation(param)
+            if rule is None:
                 continue
             want = self.result_dtype(param)
-            loose = isinstance(param.dtype, Promote) and param.dtype.castable
-            if tensor.dtype != want and not (loose and dtypes.castable(want, tensor.dtype)):
-                of = ", ".join(
-                    f"{self.shown(name)} ({self[name].dtype})"
-                    for name in ((param.dtype.name,) if isinstance(param.dtype, Same) else param.dtype.names)
-                )
-                how = "that of" if isinstance(param.dtype, Same) else "the promotion of"
-                self.refuse(161002, param.name, f"must have dtype {want}, {how} {of}; got {tensor.dtype}", f"Use {want}.")
+            also = rule.also if isinstance(rule, Same) else ()
+            loose = isinstance(rule, Promote) and rule.castable and dtypes.castable(want, tensor.dtype)
+            if tensor.dtype != want and tensor.dtype.name not in also and not loose:
+                of = ", ".join(f"{self.shown(name)} ({self[name].dtype})" for name in self.related(rule))
+                how = "that of" if isinstance(rule, Same) else "the promotion of"
+                wider = "".join(f", or {name}" for name in also)
+                self.refuse(161002, param.name, f"must have dtype {want}, {how} {of}{wider}; got {tensor.dtype}", f"Use {want}.")
+
+    def relation(self, param: Param) -> Same | Promote | None:
+        """How the dtype of a tensor depends on others that are there."""
+        rule = param.dtype
+        while isinstance(rule, Same) and self.tensors[rule.name] is None:
+            rule = rule.otherwise
+        return rule
+
+    def related(self, rule: Same | Promote) -> list[str]:
+        names = (rule.name,) if isinstance(rule, Same) else rule.names
+        return [name for name in names if self.tensors[name] is not None]
 
     def result_dtype(self, param: Param) -> DType:
-        if isinstance(param.dtype, Same):
-            return self[param.dtype.name].dtype
-        if param.dtype is None:
+        rule = self.relation(param)
+        if isinstance(rule, Same):
+            return self[rule.name].dtype
+        if rule is None:
             return dtypes.by_name(param.dtypes[0])
-        names = param.dtype.names
+        names = self.related(rule)
         want: DType = self[names[0]].dtype
         for name in names[1:]:
             met = dtypes.promote(want, self[name].dtype)
@@ -158,99 +188,105 @@ class _Binding:
 
     def ranks(self) -> None:
         for param, tensor in self.present():
-            rank, axes = len(tensor.shape), param.axes
-            any_number = any(axis.startswith("*") for axis in axes) or not axes
-            least = sum(not axis.startswith("*") for axis in axes)
-            if any_number and not least <= rank <= MAX_RANK:
-                expected = f"{least} to {MAX_RANK} dimensions"
-            elif not any_number and rank != least:
-                expected = f"{least} dimension{'s' * (least > 1)} [{', '.join(axes)}]"
-            else:
-                continue
-            self.refuse(161002, param.name, f"must have {expected}; got {rank}, shape {tensor.shape}", "Reshape it.")
+            rank, options = len(tensor.shape), param.patterns or (("*",),)
+            if not any(patterns.fits_rank(pattern, rank) for pattern in options):
+                fixed = [f" [{', '.join(pattern)}]" if not any(map(patterns.is_group, pattern)) else "" for pattern in options]
+                expected = " or ".join(patterns.rank_words(pattern) + shown for pattern, shown in zip(options, fixed, strict=True))
+                self.refuse(161002, param.name, f"must have {expected}; got {rank}, shape {tensor.shape}", "Reshape it.")
 
     def shapes(self) -> None:
-        for attr in self.spec.attrs:
-            if self.shapes_use(attr):
-                self.check_attr(attr)
-        lets = {rule.axis for rule in self.spec.rules if isinstance(rule, Let)}
+        for attr in self.spec.shape_attrs:
+            self.check_attr(attr)
         for attr in self.spec.attrs:
             if any(attr.alias in param.axes for param in self.spec.tensors):
                 self.axes[attr.alias], self.origin[attr.alias] = self.attrs[attr.name], self.shown(attr.name)
+        lets = [rule for rule in self.spec.rules if isinstance(rule, Let)]
+        late = {let.axis for let in lets} - self.spec.early
+        for let in lets:
+            if let.axis in self.spec.early:
+                self.let(let)
         for param in self.spec.inputs:
-            self.match(param, skip=lets)
+            self.match(param, skip=late)
+        self.absent_axes(late)
         for rule in self.spec.rules:
-            if isinstance(rule, Let):
-                self.axes[rule.axis], self.origin[rule.axis] = self.value_of(rule.expression), rule.sentence
-            elif rule.stage == "shapes":
+            if isinstance(rule, Let) and rule.axis in late:
+                self.let(rule)
+            elif isinstance(rule, Rule) and rule.stage == "shapes":
                 self.check_rule(rule)
         for param in self.spec.inputs:
-            if lets.intersection(param.axes):
+            if late.intersection(param.axes):
                 self.match(param)
         for param in self.spec.outputs:
             self.check_output_shape(param)
 
-    def shapes_use(self, attr: Attr) -> bool:
-        """Whether shapes depend on an attribute, whose range is then checked first."""
-        name = attr.alias or attr.name
-        rules = [rule for rule in self.spec.rules if isinstance(rule, Let) or rule.stage == "shapes"]
-        texts = [rule.expression if isinstance(rule, Let) else rule.condition for rule in rules]
-        return any(name in _compiled(text).co_names for text in texts) or any(name in param.axes for param in self.spec.tensors)
+    def let(self, rule: Let) -> None:
+        self.axes[rule.axis], self.origin[rule.axis] = self.value_of(rule.expression), self.spelled(rule.sentence)
+
+    def absent_axes(self, late: set[str]) -> None:
+        """Axes that only tensors have that are absent."""
+        for param in self.spec.inputs:
+            for axis in param.axes if self.tensors[param.name] is None else ():
+                if axis not in self.axes and axis not in late:
+                    self.axes[axis] = () if patterns.is_group(axis) else 1
+                    self.origin[axis] = f"as {self.shown(param.name)} is absent"
 
     def match(self, param: Param, skip: frozenset[str] | set[str] = frozenset()) -> None:
         """Give the named axes of an input their sizes, or compare them."""
-        tensor, axes = self[param.name], param.axes
-        if not axes:
+        tensor = self.tensors[param.name]
+        pattern = None if tensor is None else next((p for p in param.patterns if patterns.fits_rank(p, len(tensor.shape))), None)
+        if tensor is None or pattern is None:
             return
-        star = next((i for i, axis in enumerate(axes) if axis.startswith("*")), None)
-        found: list[Any] = list(tensor.shape)
-        if star is not None:
-            end = len(found) - (len(axes) - star - 1)
-            found[star:end] = [tensor.shape[star:end]]
-        sizes = dict(zip(axes, found, strict=True))
+        sizes = patterns.divided(pattern, tensor.shape, self.axes)
+        if sizes is None:
+            self.mismatch(param, pattern, "Give it the dimensions that it lacks, or take some away.")
         for axis, size in sizes.items():
-            if axis in skip:
-                continue
-            if axis in self.axes and self.axes[axis] != size:
-                bound = ", ".join(f"{name} = {self.axes[name]} ({self.origin[name]})" for name in axes if name in self.axes)
-                self.refuse(
-                    161002,
-                    param.name,
-                    f"must have shape [{', '.join(axes)}] with {bound}; got {tensor.shape}",
-                    f"Make its {axis} {self.axes[axis]}.",
-                )
-            if axis not in self.axes:
+            if axis not in skip and self.axes.get(axis, size) != size:
+                self.mismatch(param, pattern, f"Make its {axis} {self.axes[axis]}.")
+        for axis, size in (dict.fromkeys(param.axes, 1) | sizes).items():  # axes of other patterns are 1
+            if axis not in skip and axis not in self.axes:
                 self.axes[axis], self.origin[axis] = size, f"from {self.shown(param.name)}"
 
-    def output_shape(self, param: Param) -> tuple[int, ...]:
-        if isinstance(param.shape, Broadcast):
-            shapes = [self[name].shape for name in param.shape.names]
-            shape = broadcast(shapes)
-            if shape is None:
-                first, *rest = param.shape.names
-                others = " and ".join(f"{self.shown(name)} {self[name].shape}" for name in rest)
-                self.refuse(
-                    161002,
-                    first,
-                    f"must broadcast with {others}; got {self[first].shape}",
-                    "Right-aligned dimensions must be equal, or one of them 1.",
-                )
-            return shape
-        shape = ()
-        for axis in param.axes:
-            size: Any = self.axes[axis]
-            shape += size if isinstance(size, tuple) else (size,)
+    def mismatch(self, param: Param, pattern: patterns.Pattern, mend: str) -> NoReturn:
+        bound = self.bound(axis for axis in pattern if axis in self.axes)
+        shape = self[param.name].shape
+        self.refuse(161002, param.name, f"must have shape [{', '.join(pattern)}] with {bound}; got {shape}", mend)
+
+    def bound(self, names: Iterable[str]) -> str:
+        return ", ".join(f"{axis} = {self.axes[axis]} ({self.origin[axis]})" for axis in names)
+
+    def output_shapes(self, param: Param) -> list[tuple[tuple[int, ...], str]]:
+        """The shapes that an output may have, and why."""
+        shape = param.shape
+        if isinstance(shape, When):
+            shape = shape.then if self.value_of(shape.condition) else shape.otherwise
+        if isinstance(shape, Broadcast):
+            names = [name for name in shape.names if self.tensors[name] is not None]
+            reason = "the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in names)
+            return [(self.broadcast(names), reason)]
+        found = []
+        for pattern in patterns.patterns(shape):
+            named = [axis for axis in pattern if not axis.isdigit()]
+            sizes = [int(axis) if axis.isdigit() else self.axes[axis] for axis in pattern]
+            spread = [size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]
+            found.append((tuple(spread), f"[{', '.join(pattern)}]" + (f": {self.bound(named)}" if named else "")))
+        return found
+
+    def broadcast(self, names: Sequence[str]) -> tuple[int, ...]:
+        shape = broadcast([self[name].shape for name in names])
+        if shape is None:
+            first, *rest = names
+            others = " and ".join(f"{self.shown(name)} {self[name].shape}" for name in rest)
+            mend = "Right-aligned dimensions must be equal, or one of them 1."
+            self.refuse(161002, first, f"must broadcast with {others}; got {self[first].shape}", mend)
         return shape
 
     def check_output_shape(self, param: Param) -> None:
-        want, tensor = self.output_shape(param), self.tensors[param.name]
-        if tensor is None or tensor.shape == want:
+        tensor, options = self.tensors[param.name], self.output_shapes(param)
+        if tensor is None or any(tensor.shape == shape for shape, _ in options):
             return
-        if isinstance(param.shape, Broadcast):
-            reason = "the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in param.shape.names)
-        else:
-            reason = f"[{', '.join(param.axes)}]: " + ", ".join(f"{axis} = {self.axes[axis]} ({self.origin[axis]})" for axis in param.axes)
-        self.refuse(161002, param.name, f"must have shape {want}, {reason}; got {tensor.shape}", f"Pass an output of shape {want}.")
+        expected = " or ".join(f"{shape}, {reason}" for shape, reason in options)
+        mend = f"Pass an output of shape {' or '.join(str(shape) for shape, _ in options)}."
+        self.refuse(161002, param.name, f"must have shape {expected}; got {tensor.shape}", mend)
 
     def storage(self) -> None:
         for param, tensor in self.present():
@@ -277,6 +313,7 @@ class _Binding:
             self.check_attr(attr)
 
     def check_attr(self, attr: Attr) -> None:
+        self.check_null(attr)
         value = self.attrs[attr.name]
         expected = attr.violation(value)
         if expected is not None:
@@ -296,8 +333,8 @@ class _Binding:
     def check_rule(self, rule: Rule) -> None:
         condition = rule.superset if self.superset and rule.superset is not None else rule.condition
         if condition and not self.value_of(condition):
-            known = {**self.axes, **{attr.alias or attr.name: self.attrs[attr.name] for attr in self.spec.attrs}}
-            got = ", ".join(f"{name} = {known[name]}" for name in dict.fromkeys(_compiled(condition).co_names) if name in known)
+            known = self.known()
+            got = ", ".join(f"{name} = {known[name]}" for name in dict.fromkeys(compiled(condition).co_names) if name in known)
             self.refuse(
                 rule.code,
                 rule.parameter,
@@ -318,10 +355,9 @@ class _Binding:
     def finish(self) -> Call:
         if self.allocate is not None:
             for param in self.spec.outputs:
-                if self.tensors[param.name] is None:
-                    self.tensors[param.name] = self.allocate(param, self.output_shape(param), self.result_dtype(param))
-        tensors = tuple([self[param.name] for param in self.spec.tensors])
-        outputs = [(param, tensor) for param, tensor in zip(self.spec.tensors, tensors, strict=True) if param.output]
+                if self.tensors[param.name] is None and (not param.needed or self.needed(param)):
+                    self.tensors[param.name] = self.allocate(param, self.output_shapes(param)[0][0], self.result_dtype(param))
+        outputs = [(param, tensor) for param, tensor in self.present() if param.output]
         for i, (param, tensor) in enumerate(outputs):
             for other, before in outputs[:i]:
                 if overlap.between(tensor, before):
@@ -331,7 +367,8 @@ class _Binding:
                         f"must have memory of its own; got memory that is shared with {self.shown(other.name)}",
                         "Pass outputs that do not overlap.",
                     )
-        return Call(self.spec, tensors, self.attrs, self.axes)
+        places = [self.tensors[param.name] for param in self.spec.tensors]
+        return Call(self.spec, tuple([ABSENT if place is None else place for place in places]), self.attrs, self.axes)
 
 
 _STAGES: dict[str, Callable[[_Binding], None]] = {

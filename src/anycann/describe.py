@@ -1,7 +1,8 @@
 """An operator's contract in words, read off its specification: for docstrings, the command line and the documentation."""
 
+from anycann import axes
 from anycann.products import PRODUCTS, Product
-from anycann.spec import MAX_RANK, Attr, Broadcast, Int, IntArray, Let, OpSpec, Promote, Rule, Same, Str, Tensor
+from anycann.spec import Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, Shape, Tensor, When
 
 __all__ = ["checks", "docstring", "dtype_table", "parameter"]
 
@@ -13,30 +14,46 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names)
 
 
-def shape_words(param: Tensor) -> str:
-    """[T, H], [..., H], any shape, or the broadcast of others."""
-    if isinstance(param.shape, Broadcast):
-        return f"the broadcast of {' and '.join(param.shape.names)}"
-    if len(param.axes) == 1 and param.axes[0].startswith("*"):
+def shape_words(spec: OpSpec, param: Tensor) -> str:
+    """[T, H], [..., H], any shape, the broadcast of others, or which of these a condition chooses."""
+    if isinstance(param.shape, When):
+        return f"{_shape(param.shape.then)} if {param.shape.condition}, else {_shape(param.shape.otherwise)}"
+    elsewhere = {axis for other in spec.tensors if other is not param for axis in other.axes} | {
+        rule.axis for rule in spec.rules if isinstance(rule, Let)
+    }
+    if len(param.axes) == 1 and axes.is_group(param.axes[0]) and not elsewhere.intersection(param.axes):
         return _ANY_SHAPE
-    return f"[{', '.join('...' if axis.startswith('*') else axis for axis in param.axes)}]"
+    return _shape(param.shape)
+
+
+def _shape(shape: Shape) -> str:
+    if isinstance(shape, Broadcast):
+        return f"the broadcast of {' and '.join(shape.names)}"
+    return " or ".join(axes.words(pattern) for pattern in axes.patterns(shape))
 
 
 def dtype_words(param: Tensor) -> str:
     """The support list, and how the dtype depends on others."""
     words = " | ".join(param.dtypes + param.superset)
     if isinstance(param.dtype, Same):
-        return f"{words}, that of {param.dtype.name}"
+        return f"{words}, {_same(param.dtype)}"
     if isinstance(param.dtype, Promote):
         how = "any that it casts to from" if param.dtype.castable else "exactly"
         return f"{words}, {how} the promotion of {' and '.join(param.dtype.names)}"
     return words
 
 
-def parameter(param: Tensor | Attr) -> str:
+def _same(rule: Same) -> str:
+    words = " or ".join((f"that of {rule.name}", *rule.also))
+    return words if rule.otherwise is None else f"{words} (without {rule.name}: {_same(rule.otherwise)})"
+
+
+def parameter(spec: OpSpec, param: Tensor | Attr) -> str:
     """One line on a parameter: kind, shape or domain, dtypes, what it is."""
     if isinstance(param, Tensor):
-        return f"{'output' if param.output else 'input'} {shape_words(param)}; {dtype_words(param)}; {param.doc}"
+        kind = ("optional " if param.optional else "") + ("output" if param.output else "input")
+        where = f" where {param.needed}" if param.needed else ""
+        return f"{kind} {shape_words(spec, param)}{where}; {dtype_words(param)}; {param.doc}"
     default = "" if param.required else f", default {param.default!r}"
     alias = f" ({param.alias})" if param.alias else ""
     return f"{param.ctype.replace(' *', '*')}{alias}, {param.domain}{default}; {param.doc}"
@@ -53,8 +70,10 @@ def checks(spec: OpSpec) -> list[tuple[int, str]]:
 
 
 def _nulls(spec: OpSpec) -> list[tuple[int, str]]:
-    strings = tuple(attr.name for attr in spec.attrs if isinstance(attr, Str) and attr.null is None)
-    return [(161001, f"{_listed(tuple(param.name for param in spec.tensors) + strings)} must not be null")]
+    needed = [param.name for param in spec.tensors if not (param.optional or param.needed)]
+    needed += [attr.name for attr in spec.attrs if attr.refuses_null() == 161001]
+    rows = [(161001, f"{_listed(tuple(needed))} must not be null")]
+    return rows + [(161001, f"{param.name} must not be null where {param.needed}") for param in spec.tensors if param.needed]
 
 
 def _dtypes(spec: OpSpec) -> list[tuple[int, str]]:
@@ -70,19 +89,14 @@ def _promotion(spec: OpSpec) -> list[tuple[int, str]]:
 
 
 def _ranks(spec: OpSpec) -> list[tuple[int, str]]:
-    rows = []
-    for param in spec.tensors:
-        least = sum(not axis.startswith("*") for axis in param.axes)
-        fixed = bool(param.axes) and least == len(param.axes)
-        count = f"{least} dimension{'s' * (least > 1)}" if fixed else f"{least} to {MAX_RANK} dimensions"
-        rows.append((161002, f"{param.name} has {count}"))
-    return rows
+    options = [(param.name, param.patterns or (("*",),)) for param in spec.tensors]
+    return [(161002, f"{name} has {' or '.join(dict.fromkeys(map(axes.rank_words, patterns)))}") for name, patterns in options]
 
 
 def _shape_attrs(spec: OpSpec) -> list[Attr]:
     """Attributes that shapes depend on, where shapes are checked before the other attributes."""
     first = spec.stages.index("shapes") < spec.stages.index("attributes")
-    return [attr for attr in spec.attrs if first and isinstance(attr, Int) and attr.alias]
+    return [attr for attr in spec.shape_attrs if first and attr.limited]
 
 
 def _shapes(spec: OpSpec) -> list[tuple[int, str]]:
@@ -92,7 +106,8 @@ def _shapes(spec: OpSpec) -> list[tuple[int, str]]:
             rows.append((161002, f"{rule.axis} is {rule.expression}"))
         elif rule.stage == "shapes":
             rows.append(_rule(rule))
-    return rows + [(161002, f"{param.name} has shape {shape_words(param)}") for param in spec.tensors if shape_words(param) != _ANY_SHAPE]
+    shapes = ((param.name, shape_words(spec, param)) for param in spec.tensors)
+    return rows + [(161002, f"{name} has shape {words}") for name, words in shapes if words != _ANY_SHAPE]
 
 
 def _rule(rule: Rule) -> tuple[int, str]:
@@ -113,7 +128,7 @@ def _aliases(spec: OpSpec) -> list[tuple[int, str]]:
 
 
 def _attributes(spec: OpSpec) -> list[tuple[int, str]]:
-    rest = [attr for attr in spec.attrs if not isinstance(attr, IntArray) and attr not in _shape_attrs(spec)]
+    rest = [attr for attr in spec.attrs if attr.limited and attr not in _shape_attrs(spec)]
     return [(attr.code, f"{attr.name} is {attr.domain}") for attr in rest]
 
 
@@ -147,11 +162,11 @@ _STAGE_ROWS = {
 def docstring(spec: OpSpec) -> str:
     """The documentation of an operator's Python function."""
     lines = [spec.summary, "", *(part.strip() for part in spec.formula.split(";")), "", "Parameters:"]
-    lines += [f"    {param.python}: {parameter(param)}" for param in spec.params if not (isinstance(param, Tensor) and param.output)]
+    lines += [f"    {param.python}: {parameter(spec, param)}" for param in spec.params if not (isinstance(param, Tensor) and param.output)]
     outputs = _listed(tuple(param.python for param in spec.outputs))
     lines += [f"    out: where to write {outputs}" + ("" if len(spec.outputs) == 1 else " (a tuple)") + "; None makes new arrays"]
     lines += ["    product: the product whose contract holds for this call; None is the one in force", "", "Returns:"]
-    lines += [f"    {param.python}: {parameter(param)}" for param in spec.outputs]
+    lines += [f"    {param.python}: {parameter(spec, param)}" for param in spec.outputs]
     lines += ["", "Raises:", "    AclnnError, with the code in .status, in this order of checks:"]
     lines += [f"    {code}: {text}" for code, text in checks(spec)]
     lines += ["    TypeError: an argument of a Python type that no conversion exists for", "", "Accuracy:"]

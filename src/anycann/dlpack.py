@@ -3,12 +3,13 @@
 import ctypes
 from typing import Any, NamedTuple
 
-from anycann import dtypes
+from anycann import cuda, dtypes
 from anycann.dtypes import DType
 
 __all__ = ["Exporter", "Memory", "read"]
 
 _CPU, _HOST_MEMORY = 1, (1, 3, 11)  # kDLCPU; memory of other kinds that the CPU reads as its own
+_CUDA_MEMORY = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
 _CODE = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
@@ -56,11 +57,11 @@ _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _NAME, _VERSIONED_NAME, _READ_ONLY = b"dltensor", b"dltensor_versioned", 1
 
 
-def _capsule(producer: Any) -> Any:
+def _capsule(producer: Any, **stream: int) -> Any:
     try:
-        return producer.__dlpack__(max_version=(1, 0))
+        return producer.__dlpack__(max_version=(1, 0), **stream)
     except TypeError:  # a producer from before version 1 knows no such argument
-        return producer.__dlpack__()
+        return producer.__dlpack__(**stream)
 
 
 class Memory(NamedTuple):
@@ -72,16 +73,20 @@ class Memory(NamedTuple):
     strides: tuple[int, ...] | None
     writable: bool
     owner: object
+    device: str
 
 
 def read(producer: Any, name: str) -> Memory:
-    """The CPU memory that an object offers through `__dlpack__`; `name` is for messages."""
-    device = int(producer.__dlpack_device__()[0])
-    if device not in _HOST_MEMORY:
+    """The memory that an object offers through `__dlpack__`, on the CPU or a CUDA device; `name` is for messages."""
+    kind_of_device, index = map(int, producer.__dlpack_device__())
+    if kind_of_device in _CUDA_MEMORY:
+        device, capsule = f"cuda:{index}", _capsule(producer, stream=cuda.current_stream(name, index))
+    elif kind_of_device in _HOST_MEMORY:
+        device, capsule = "cpu", _capsule(producer)
+    else:
         raise RuntimeError(
-            f"{name} is on DLPack device type {device}, and this version of anycann has only the CPU backend: copy it to the CPU"
+            f"{name} is on DLPack device type {kind_of_device}, and anycann runs on CPUs and CUDA devices: copy it to the CPU"
         )
-    capsule = _capsule(producer)
     if _is_valid(capsule, _VERSIONED_NAME):
         versioned = _Versioned.from_address(_pointer(capsule, _VERSIONED_NAME))
         array, writable = versioned.array, not versioned.flags & _READ_ONLY
@@ -93,7 +98,7 @@ def read(producer: Any, name: str) -> Memory:
     shape = tuple(array.shape[: array.ndim])
     strides = tuple(array.strides[: array.ndim]) if array.strides else None
     address = (array.data or 0) + array.byte_offset
-    return Memory(address, dtype, shape, strides, writable, (producer, capsule))
+    return Memory(address, dtype, shape, strides, writable, (producer, capsule), device)
 
 
 class Exporter:

@@ -1,16 +1,18 @@
 """Plan, then run: a checked call becomes a Plan, whose run only takes addresses. Plans of repeated calls are kept."""
 
 import importlib
+import importlib.util
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from anycann import buffers, overlap, products
-from anycann.bind import Call, Launch, bind
+from anycann import buffers, cuda, overlap, products
+from anycann.bind import ABSENT, Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
+from anycann.errors import AclnnError
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
@@ -22,7 +24,7 @@ ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
 MATCHED = 8  # arrays, as many as `backends.match` compares, and one to spare
 _SIMPLE = (int, float, bool, str, type(None))
-_TO_BE_MADE: tuple[tuple[Any, ...], Any] = ((), None)
+_NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -34,17 +36,25 @@ def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
 
 
 class Plan:
-    """A call made ready: which kernel runs, over which layouts, with how much workspace. It holds no address."""
+    """A call made ready: which kernel runs, over which layouts, with how much workspace. It holds no address.
 
-    def __init__(self, call: Call, workspace_size: int, launch: Launch | None) -> None:
+    Absent tensors, which `absent` marks if there are any, have a layout without elements and None in `results`.
+    """
+
+    def __init__(self, call: Call, workspace_size: int, launch: Launch | None, device: str = "cpu") -> None:
         self.spec = call.spec
         self.workspace_size = workspace_size
         self.launch = launch  # None: nothing to compute
         self._repeated: Repeated | None = None
+        self.device = device
         self.layouts = tuple([tensor.layout() for tensor in call.tensors])
-        self.results = tuple([(layout.shape, layout.dtype) for layout in self.layouts[-len(self.spec.outputs) :]])
+        there = [i for i, tensor in enumerate(call.tensors) if tensor is not ABSENT]
+        self.absent = () if len(there) == len(call.tensors) else tuple([tensor is ABSENT for tensor in call.tensors])
+        outputs = call.tensors[-len(self.spec.outputs) :]
+        self.results = tuple([None if tensor is ABSENT else (tensor.shape, tensor.dtype) for tensor in outputs])
         spans = [layout.bytes_touched() for layout in self.layouts]
-        places = {output: [i for i, param in enumerate(self.spec.tensors) if param.output == output] for output in (False, True)}
+        self.bytes = sum([high - low for low, high in spans])
+        places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
         self.offsets = tuple([tensor.offset * tensor.dtype.itemsize for tensor in call.tensors])
         self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
         self._outputs = tuple([(*spans[i], *spans[o], i, o) for o in places[True] for i in places[True] if i < o])
@@ -61,7 +71,7 @@ class Plan:
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
-        return any(
+        return bool(self._outputs) and any(
             addresses[i] + a < addresses[o] + d
             and addresses[o] + c < addresses[i] + b
             and overlap.between(self.layouts[i].at(addresses[i]), self.layouts[o].at(addresses[o]))
@@ -95,6 +105,8 @@ class Plan:
     def workspace(self) -> tuple[object, int]:
         """New workspace: the object that owns it, and its address."""
         size = self.workspace_size
+        if self.device != "cpu":
+            return cuda.empty(size, self.device)
         owner = np.empty(size, np.uint8) if size < buffers.POOLED_FROM else buffers.empty((size,), np.dtype(np.uint8))
         return owner, -(-address_of(owner) // ALIGNMENT) * ALIGNMENT
 
@@ -105,24 +117,33 @@ class Plan:
         for _, _, _, _, i, o, may_coincide in self._pairs:
             if result[i] == addresses[i] and not (may_coincide and addresses[i] == addresses[o]) and overlap.between(places[i], places[o]):
                 low, high = places[i].bytes_touched()
-                copies.append(memory(low, (high - low,), "|u1").copy())
-                result[i] = address_of(copies[-1]) + addresses[i] - low
+                copy, start = self._copied(low, high - low)
+                copies.append(copy)
+                result[i] = start + addresses[i] - low
         return copies, result
+
+    def _copied(self, address: int, size: int) -> tuple[object, int]:
+        if self.device != "cpu":
+            return cuda.snapshot(address, size, self.device)
+        copy = memory(address, (size,), "|u1").copy()
+        return copy, address_of(copy)
 
 
 class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("attrs", "is_attr", "launch", "like", "made", "match", "plan", "product")
+    __slots__ = ("absent", "fixed", "known", "launch", "like", "made", "match", "plan", "product")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         if plan.launch is None:
             raise RuntimeError("a plan without a kernel needs no recognition")
-        self.plan, self.is_attr, self.product = plan, is_attr, product
-        self.attrs = tuple([value if attr else None for attr, value in zip(is_attr, values, strict=True)])
-        inputs = [value for attr, value in zip(is_attr, values, strict=True) if not attr]
-        self.made, self.like = outs[0] is None, inputs[0]
-        arrays = [*inputs, *(self.new() if self.made else outs)]
+        self.plan, self.product = plan, product
+        self.absent = plan.absent
+        self.fixed = tuple([attr or value is None for attr, value in zip(is_attr, values, strict=True)])  # what must be as it was
+        self.known: tuple[Any, ...] = tuple([value if fixed else None for fixed, value in zip(self.fixed, values, strict=True)])
+        inputs = [value for fixed, value in zip(self.fixed, values, strict=True) if not fixed]
+        self.made, self.like = all(value is None for value in outs), inputs[0]
+        arrays = [*inputs, *[out for out in (self.new() if self.made else outs) if out is not None]]
         self.launch: Launch
         self.match: Callable[[Sequence[Any]], Sequence[int] | None]
         if type(inputs[0]) is np.ndarray:
@@ -137,34 +158,56 @@ class Repeated:
     @staticmethod
     def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
         """Whether calls like this one can be recognised: arrays of one kind, simple attributes, all outputs given or none."""
-        inputs = {type(value) for attr, value in zip(is_attr, values, strict=True) if not attr}
-        kinds = {type(value) for value in outs}
-        if plan.launch is None or len(plan.layouts) >= MATCHED or len(inputs) != 1 or kinds not in (inputs, {type(None)}):
+        inputs = {type(value) for attr, value in zip(is_attr, values, strict=True) if not (attr or value is None)}
+        kinds = {type(value) for value, result in zip(outs, plan.results, strict=True) if result is not None}
+        kinds |= {type(value) for value, result in zip(outs, plan.results, strict=True) if result is None and value is not None}
+        there = len(plan.layouts) - sum(plan.absent)
+        if plan.launch is None or there >= MATCHED or len(inputs) != 1 or kinds not in (inputs, {type(None)}):
             return False
         kind = inputs.pop()
         known = kind is np.ndarray or (kind is torch_tensor() and len(outs) == 1)
-        return known and all(type(value) in _SIMPLE for attr, value in zip(is_attr, values, strict=True) if attr)
+        return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
 
     def new(self) -> tuple[Any, ...]:
         """Outputs for a call that brings none."""
-        return tuple([new_like(self.like, shape, dtype)[0] for shape, dtype in self.plan.results])
+        return tuple([None if result is None else new_like(self.like, *result)[0] for result in self.plan.results])
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like the latest one; None if it is another."""
         if product is not self.product:
             return None
         arrays = []
-        for attr, known, value in zip(self.is_attr, self.attrs, values, strict=True):
-            if not attr:
+        for fixed, known, value in zip(self.fixed, self.known, values, strict=True):
+            if not fixed:
                 arrays.append(value)
-            elif value is not known and (type(value) is not type(known) or value != known):
+            elif value is not known and (
+                type(value) is not type(known) or value != known or (type(value) is tuple and [*map(type, value)] != [*map(type, known)])
+            ):
                 return None
         if self.made:
             if any(value is not None for value in outs):
                 return None
             outs = self.new()
+        if self.absent:
+            return self._recognise_some(arrays, outs)
         found = self.match((*arrays, *outs))
         return None if found is None else (found, outs)
+
+    def _recognise_some(self, arrays: list[Any], outs: tuple[Any, ...]) -> tuple[Sequence[int], tuple[Any, ...]] | None:
+        """Where some tensors are absent: their addresses are 0."""
+        given = [value for value, result in zip(outs, self.plan.results, strict=True) if result is not None]
+        if any(value is not None for value, result in zip(outs, self.plan.results, strict=True) if result is None):
+            return None
+        found = self.match((*arrays, *given))
+        if found is None:
+            return None
+        addresses = iter(found)
+        return [0 if absent else next(addresses) for absent in self.absent], outs
+
+
+def _simple(value: Any) -> bool:
+    """Whether an attribute can be recognised by comparison."""
+    return type(value) in _SIMPLE or (type(value) is tuple and all(type(item) in _SIMPLE for item in value))
 
 
 class Operator:
@@ -180,12 +223,24 @@ class Operator:
         self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
         self._lock = threading.Lock()
 
-    def plan(self, call: Call) -> Plan:
-        """Choose the kernel and size the workspace. Empty outputs need neither."""
-        if all(call[param.name].numel == 0 for param in self.spec.outputs):
-            return Plan(call, 0, None)
-        size, launch = importlib.import_module(f"{self.package}.cpu").plan(call)
-        return Plan(call, size + ALIGNMENT if size else 0, launch)
+    def plan(self, call: Call, backend: str | None = None) -> Plan:
+        """Choose the kernel, "cpu" or "gpu" by where the tensors are, and size the workspace. Empty outputs need neither."""
+        device = _device({param.name: tensor for param, tensor in zip(self.spec.tensors, call.tensors, strict=True)}, {}, self.spec.name)
+        if all(tensor.numel == 0 for tensor in call.tensors[-len(self.spec.outputs) :]):
+            return Plan(call, 0, None, device)
+        size, launch = self._kernels(backend or ("cpu" if device == "cpu" else "gpu")).plan(call)
+        return Plan(call, size + ALIGNMENT if size else 0, launch, device)
+
+    def _kernels(self, backend: str) -> Any:
+        """The module of the kernels for a backend."""
+        if backend == "gpu":
+            if importlib.util.find_spec(f"{self.package}.gpu") is None:
+                raise NotImplementedError(
+                    f"{self.api} has no kernel for CUDA devices in this version: pass CPU tensors, as .cpu() makes them"
+                )
+            if importlib.util.find_spec("triton") is None:
+                raise RuntimeError(f"{self.api} runs on CUDA devices with Triton, which is not installed: pip install 'anycann[gpu]'")
+        return importlib.import_module(f"{self.package}.{backend}")
 
     def known(self, key: Hashable) -> Plan | None:
         """The plan of an earlier call that was described by the same key."""
@@ -236,14 +291,25 @@ class Operator:
             return self._checked(values, outs, chosen, None if described is None else described[0])
         self.latest[self.api] = plan.recognition(self.is_attr, values, outs, chosen)
         addresses = described[1]
-        if None in addresses:
-            made = [new_like(values[0], *like)[0] for like in plan.results]
-            outs = tuple([new if value is None else value for value, new in zip(outs, made, strict=True)])
-            addresses[-len(outs) :] = [address_of(value) for value in outs]
+        if 0 in addresses:
+            outs = self._with_results(values, outs, plan)
+            addresses[-len(outs) :] = [0 if value is None else address_of(value) for value in outs]
+        elif plan.absent:
+            outs = self._with_results(values, outs, plan)
         if plan.outputs_meet(addresses):
             return self._checked(values, outs, chosen, None)
         plan.run_with_workspace(addresses)
         return outs[0] if self._single else outs
+
+    def _first(self, values: tuple[Any, ...]) -> Any:
+        """The first array of a call, whose kind the results have."""
+        return next((value for attr, value in zip(self.is_attr, values, strict=True) if not attr and value is not None), None)
+
+    def _with_results(self, values: tuple[Any, ...], outs: tuple[Any, ...], plan: Plan) -> tuple[Any, ...]:
+        """The outputs of a call: new ones where none was passed, None where none is computed."""
+        like = self._first(values)
+        chosen = zip(outs, plan.results, strict=True)
+        return tuple([None if result is None else new_like(like, *result)[0] if out is None else out for out, result in chosen])
 
     def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> Any:
         """The call as if it were the first of its kind."""
@@ -257,12 +323,13 @@ class Operator:
                 attrs[param.name] = param.convert(value, param.python, friendly=True)
             else:
                 tensors[param.name] = None if value is None else from_array(value, names[param.name], api)
-        first = next((value for param, value in zip(self._given, values, strict=True) if not isinstance(param, Attr)), None)
+        device = _device(tensors, names, api)
+        first = self._first(values)
         results = dict(zip((param.name for param in spec.outputs), outs, strict=True))
         finish: list[Callable[[], None]] = []
 
         def allocate(param: Param, shape: tuple[int, ...], dtype: DType) -> Tensor:
-            made, handed = new_like(first, shape, dtype)
+            made, handed = new_like(first, shape, dtype, device)
             results[param.name] = made
 
             def hand_over() -> None:
@@ -278,7 +345,7 @@ class Operator:
         plan.run_with_workspace([tensor.start for tensor in call.tensors])
         for hand_over in finish:
             hand_over()
-        finished = tuple(results.values())
+        finished = tuple([None if result is None else value for value, result in zip(results.values(), plan.results, strict=True)])
         return finished[0] if self._single else finished
 
     def _tuple_of_outputs(self, out: Any) -> tuple[Any, ...]:
@@ -291,10 +358,19 @@ class Operator:
         raise TypeError(f"out of {self.api} must be a tuple of {len(params)} arrays ({expected}); got {type(out).__name__}")
 
 
+def _device(tensors: Mapping[Any, Tensor | None], names: Mapping[Any, str], api: str) -> str:
+    """The one device that all tensors of a call are on."""
+    there = {name: tensor.device for name, tensor in tensors.items() if tensor is not None and tensor is not ABSENT}
+    if len(set(there.values())) > 1:
+        listed = ", ".join(f"{names.get(name, name)} on {device}" for name, device in there.items())
+        raise AclnnError(161002, api, f"tensors must be on one device; got {listed}. Move them with .to(device).")
+    return next(iter(there.values()), "cpu")
+
+
 def sketches(
     is_attr: Sequence[bool], values: Sequence[Any], outs: Sequence[Any], product: Product
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """A key that says all of a call that its plan depends on, and the addresses of its tensors (None for outputs to be made).
+    """A key that says all of a call that its plan depends on, and the addresses of its tensors (0 where none was passed).
 
     None where a value is of a kind that only the full path understands.
     """
@@ -308,13 +384,13 @@ def sketches(
                 value = tuple(value)
             key += (kind, value)
         else:
-            known = sketch(value)
+            known = _NULL if value is None else sketch(value)
             if known is None:
                 return None
             key.append(known[0])
             addresses.append(known[1])
     for value in outs:
-        known = _TO_BE_MADE if value is None else sketch(value)
+        known = _NULL if value is None else sketch(value)
         if known is None:
             return None
         key.append(known[0])

@@ -1,14 +1,14 @@
 """The words in which an operator's contract is written, as data. Everything about a call that can be derived is derived from it."""
 
+import functools
 import math
-import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from types import CodeType
+from typing import Any
 
-import numpy as np
-
+from anycann.attributes import Attr, Bool, Bools, Double, Float, Int, IntArray, Str, snake_case
+from anycann.axes import MAX_RANK, Pattern, patterns
 from anycann.products import Product
 
 __all__ = [
@@ -16,7 +16,9 @@ __all__ = [
     "MAX_RANK",
     "Attr",
     "Bool",
+    "Bools",
     "Broadcast",
+    "Double",
     "Float",
     "Int",
     "IntArray",
@@ -27,16 +29,20 @@ __all__ = [
     "Same",
     "Str",
     "Tensor",
+    "When",
     "Workload",
+    "compiled",
+    "snake_case",
 ]
 
 FLOATS = ("float16", "bfloat16", "float32")
-MAX_RANK = 8
+BUILTINS: Mapping[str, Callable[..., Any]] = {"len": len, "min": min, "max": max, "prod": math.prod}
 
 
-def snake_case(name: str) -> str:
-    """numTopk -> num_topk, aclnnGeluBackwardV2 -> gelu_backward_v2."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removeprefix("aclnn")).lower()
+@functools.cache
+def compiled(expression: str) -> CodeType:
+    """An expression over axes (groups without their star), attributes, and optional tensors, which stand for whether they are there."""
+    return compile(expression, "<rule>", "eval")
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,25 @@ class Broadcast:
     names: tuple[str, ...]
 
 
+Shape = str | tuple[str, ...] | Broadcast
+
+
+@dataclass(frozen=True)
+class When:
+    """The shape of an output that depends on a condition. Of several patterns any will do, and the first is what functions make."""
+
+    condition: str
+    then: Shape
+    otherwise: Shape
+
+
 @dataclass(frozen=True)
 class Same:
-    """Exactly the dtype of another tensor."""
+    """Exactly the dtype of another tensor, or one of `also`; of the tensor that `otherwise` says where that other one is absent."""
 
     name: str
+    also: tuple[str, ...] = ()
+    otherwise: "Same | None" = None
 
 
 @dataclass(frozen=True)
@@ -63,186 +83,50 @@ class Promote:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor parameter. `shape` names its axes ("T H"; "*D" is any number of axes) or is a Broadcast.
+    """A tensor parameter. `shape` is a pattern of axes ("T H"; "*D" is any number of axes), patterns among which the rank
+    chooses ("N K", "N"; the axes that are left out are 1), a Broadcast, or for outputs a When.
 
     `dtypes` is the support list of products with bfloat16; the others have it without bfloat16. `superset` dtypes are
-    accepted by the Python functions only. `values` says which sample values make sense ("normal" or "permutation").
+    accepted by the Python functions only. `values` says which sample values make sense ("normal", "positive", "experts" or
+    "permutation").
+    An `optional` tensor may be null. A tensor is `needed` where that expression is true: then null is refused. Where it is
+    false an input may be null, and an output is not computed. Entries of an index tensor that are negative or not `below` that
+    expression over axes are mistakes of the caller, which the device's check mode reports.
     """
 
     name: str
-    shape: str | Broadcast
+    shape: Shape | When
     dtypes: tuple[str, ...]
     dtype: Same | Promote | None = None
     output: bool = False
     superset: tuple[str, ...] = ()
     values: str = "normal"
     doc: str = ""
+    optional: bool = False
+    needed: str = ""
+    below: str = ""
+    const: bool = False  # an output that the C prototype declares const, though it is written
+
+    @property
+    def ctype(self) -> str:
+        """Its type in the C prototype."""
+        return "aclTensor *" if self.output and not self.const else "const aclTensor *"
 
     @property
     def python(self) -> str:
         name = self.name.removesuffix("Optional")
-        return snake_case(name.removesuffix("Out") if self.output and name != "Out" else name)
+        name = name.removesuffix("Out") if self.output and name != "Out" else name
+        return snake_case(name.removesuffix("Optional"))
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """The patterns of axes that it may have; none where its shape is a Broadcast or depends on a condition."""
+        return () if isinstance(self.shape, (Broadcast, When)) else patterns(self.shape)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        return () if isinstance(self.shape, Broadcast) else tuple(self.shape.split())
-
-
-@dataclass(frozen=True)
-class Attr:
-    """An attribute parameter. `default` is what Python functions use when it is left out; `required` has none."""
-
-    name: str
-    default: Any = None
-    required: bool = False
-    alias: str = ""  # its name in formulas and rules
-    code: int = 161002
-    doc: str = ""
-    ctype: ClassVar[str] = ""
-
-    @property
-    def python(self) -> str:
-        return snake_case(self.name.removesuffix("Optional"))
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        """To the C type; TypeError, about `name`, for Python types that have none. `friendly` also takes names of values."""
-        raise NotImplementedError
-
-    def violation(self, value: Any) -> str | None:
-        """What a converted value should have been, if it is not allowed."""
-        raise NotImplementedError
-
-    @property
-    def domain(self) -> str:
-        """The allowed values in words."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Int(Attr):
-    low: int | None = None
-    high: int | None = None
-    names: tuple[str, ...] = ()  # names of the values 0, 1, … for Python functions
-    ctype: ClassVar[str] = "int64_t"
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if friendly and isinstance(value, str) and value in self.names:
-            return self.names.index(value)
-        try:
-            return operator.index(value)
-        except TypeError:
-            if friendly and self.names and isinstance(value, str):
-                return value  # refused by `violation`
-            raise TypeError(f"{name} must be an int; got {value!r} of type {type(value).__name__}") from None
-
-    def violation(self, value: Any) -> str | None:
-        low = -(2**63) if self.low is None else self.low
-        high = 2**63 - 1 if self.high is None else self.high
-        return None if isinstance(value, int) and low <= value <= high else self.domain
-
-    @property
-    def domain(self) -> str:
-        if self.names:
-            return ", ".join(f"{value} ({name!r})" for value, name in enumerate(self.names))
-        if self.low is not None and self.low == self.high:
-            return f"{self.low}"
-        if self.low is None and self.high is None:
-            return "a 64-bit integer"
-        if self.high is None:
-            return f"at least {self.low}"
-        return f"at most {self.high}" if self.low is None else f"from {self.low} to {self.high}"
-
-
-@dataclass(frozen=True)
-class Bool(Attr):
-    allowed: tuple[bool, ...] = (False, True)
-    ctype: ClassVar[str] = "bool"
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if isinstance(value, (bool, np.bool_)):
-            return bool(value)
-        try:
-            return bool(operator.index(value))
-        except TypeError:
-            raise TypeError(f"{name} must be a bool; got {value!r} of type {type(value).__name__}") from None
-
-    def violation(self, value: Any) -> str | None:
-        return None if value in self.allowed else self.domain
-
-    @property
-    def domain(self) -> str:
-        return " or ".join(str(value) for value in self.allowed)
-
-
-@dataclass(frozen=True)
-class Float(Attr):
-    low: float = -math.inf
-    ctype: ClassVar[str] = "float"
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if isinstance(value, (str, bytes)):
-            raise TypeError(f"{name} must be a number; got {value!r}")
-        try:
-            number = float(value)
-        except TypeError:
-            raise TypeError(f"{name} must be a number; got {value!r} of type {type(value).__name__}") from None
-        except OverflowError:  # an int beyond float64 is beyond float32 too
-            number = math.inf if value > 0 else -math.inf
-        with np.errstate(over="ignore", under="ignore"):
-            return float(np.float32(number))
-
-    def violation(self, value: Any) -> str | None:
-        return None if value >= self.low else self.domain
-
-    @property
-    def domain(self) -> str:
-        return "any number but NaN" if self.low == -math.inf else f"at least {self.low:g} and not NaN"
-
-
-@dataclass(frozen=True)
-class Str(Attr):
-    choices: tuple[str, ...] = ()
-    null: str | None = None  # what a null pointer stands for; without it null is refused
-    ctype: ClassVar[str] = "char *"
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if value is None:
-            return self.null
-        if isinstance(value, str):
-            return value
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "backslashreplace")
-        raise TypeError(f"{name} must be a str; got {value!r} of type {type(value).__name__}")
-
-    def violation(self, value: Any) -> str | None:
-        return None if value in self.choices else self.domain
-
-    @property
-    def domain(self) -> str:
-        return " or ".join(repr(choice) for choice in self.choices)
-
-
-@dataclass(frozen=True)
-class IntArray(Attr):
-    """A list of integers, or null."""
-
-    ctype: ClassVar[str] = "const aclIntArray *"
-
-    def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if value is None:
-            return None
-        try:
-            return tuple([operator.index(item) for item in value])
-        except TypeError:
-            raise TypeError(f"{name} must be a list of ints or None; got {value!r}") from None
-
-    def violation(self, value: Any) -> str | None:
-        fits = value is None or all(-(2**63) <= item < 2**63 for item in value)
-        return None if fits else self.domain
-
-    @property
-    def domain(self) -> str:
-        return "64-bit integers, or null"
+        """The axes of its patterns, each once."""
+        return tuple(dict.fromkeys(axis for pattern in self.patterns for axis in pattern))
 
 
 @dataclass(frozen=True)
@@ -263,7 +147,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Let:
-    """An axis that is computed from axes and attributes."""
+    """An axis, or a group of axes, that is computed from axes and attributes; before the shapes are looked at if from attributes alone."""
 
     axis: str
     expression: str
@@ -330,6 +214,22 @@ class OpSpec:
     @property
     def attrs(self) -> tuple[Attr, ...]:
         return tuple(param for param in self.params if isinstance(param, Attr))
+
+    @functools.cached_property
+    def shape_attrs(self) -> tuple[Attr, ...]:
+        """Attributes that shapes depend on, whose range is checked first."""
+        rules = [rule for rule in self.rules if isinstance(rule, Let) or rule.stage == "shapes"]
+        texts = [rule.expression if isinstance(rule, Let) else rule.condition for rule in rules]
+        texts += [param.shape.condition for param in self.tensors if isinstance(param.shape, When)]
+        used = {name for text in texts for name in compiled(text).co_names} | {axis for param in self.tensors for axis in param.axes}
+        return tuple(attr for attr in self.attrs if (attr.alias or attr.name) in used)
+
+    @functools.cached_property
+    def early(self) -> frozenset[str]:
+        """The axes that attributes alone decide."""
+        known = {attr.alias or attr.name for attr in self.attrs} | {*self.functions, *BUILTINS}
+        lets = [rule for rule in self.rules if isinstance(rule, Let)]
+        return frozenset(let.axis for let in lets if known.issuperset(compiled(let.expression).co_names))
 
     def dtypes(self, param: Tensor, product: Product, superset: bool = False) -> tuple[str, ...]:
         """The support list of a tensor on a product."""

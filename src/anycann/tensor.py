@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anycann import buffers, dtypes
+from anycann import buffers, cuda, dtypes
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
@@ -45,6 +45,7 @@ class Tensor:
     format: int = ND
     writable: bool = True
     owner: object = None  # kept alive as long as the tensor
+    device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
 
     @property
@@ -69,7 +70,7 @@ class Tensor:
     @property
     def key(self) -> tuple[object, ...]:
         """All of a tensor but where it lies."""
-        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory
+        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
 
     def layout(self) -> "Tensor":
         """The tensor without its memory: element (0, 0, …) at address 0."""
@@ -133,18 +134,18 @@ def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: objec
 def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            f"{name} requires grad, and anycann's plain functions record no gradients: pass {name}.detach() or call under torch.no_grad(). "
-            "Operators that work with autograd are the task of anycann.torch, which this version does not have yet"
+            f"{name} requires grad, and anycann's plain functions record no gradients: import anycann.torch and call the operator as "
+            f"torch.ops.anycann.NAME, pass {name}.detach(), or call under torch.no_grad()"
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         raise TypeError(
             f"{name} must be a strided torch tensor, not sparse, quantized, or lazily conjugated or negated; got {tensor.layout}"
         )
-    if tensor.device.type != "cpu":
-        raise RuntimeError(f"{name} is on device {tensor.device}, and only CPU tensors are supported: pass {name}.cpu()")
+    if not (tensor.is_cpu or tensor.is_cuda):
+        raise RuntimeError(f"{name} is on device {tensor.device}, and anycann runs on CPUs and CUDA devices: pass {name}.cpu()")
     name_of_dtype = str(tensor.dtype).removeprefix("torch.")
     dtype = dtypes.DTYPES.get(name_of_dtype) or dtypes.unknown(name_of_dtype, tensor.element_size())
-    return Tensor(tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride(), owner=tensor)
+    return Tensor(tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride(), owner=tensor, device=str(tensor.device))
 
 
 def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
@@ -162,20 +163,35 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
 
         found = dlpack.read(array, name)
         strides = found.strides or contiguous_strides(found.shape)
-        return Tensor(found.address, found.dtype, found.shape, strides, writable=found.writable, owner=found.owner)
+        return Tensor(found.address, found.dtype, found.shape, strides, writable=found.writable, owner=found.owner, device=found.device)
     if hasattr(array, "__array_interface__"):
-        return _from_numpy(np.asarray(array), name, api, owner=array)
+        view = np.asarray(array)  # of a NumPy scalar: a copy
+        return _from_numpy(view, name, api, owner=(array, view))
+    if hasattr(array, "__cuda_array_interface__"):
+        tensor = cuda.described(array, name)
+        return _from_torch(sys.modules["torch"], tensor, name)
     raise TypeError(
-        f"{api}: {name} must be an array (NumPy, torch, or one with __dlpack__ or __array_interface__); got {type(array).__name__}"
+        f"{api}: {name} must be an array (NumPy, torch, or one with __dlpack__, __array_interface__ or __cuda_array_interface__); "
+        f"got {type(array).__name__}"
         + (": wrap it in numpy.asarray(..., dtype=...)" if isinstance(array, (list, tuple, int, float, bool)) else "")
     )
 
 
-def new_like(array: object, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Callable[[Any], object]]:
-    """A new array, NumPy's or torch's, for a caller who passed `array`, and what makes it the caller's kind once it is filled."""
+def new_like(array: object, shape: tuple[int, ...], dtype: DType, device: str = "cpu") -> tuple[Any, Callable[[Any], object]]:
+    """A new array, NumPy's or torch's, for a caller who passed `array`, and what makes it the caller's kind once it is filled.
+
+    `device` is where arrays are that are not torch's.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
+        if not array.is_cpu:
+            return torch.empty(shape, dtype=getattr(torch, dtype.name), device=array.device), _itself
         return _new_torch(torch, shape, dtype), _itself
+    if device != "cpu":
+        torch = cuda.need("the first array", device)
+        tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=device)
+        namespace = array.__array_namespace__() if hasattr(array, "__array_namespace__") else None
+        return tensor, _itself if namespace is None else namespace.from_dlpack
     made = buffers.empty(shape, dtypes.to_numpy(dtype))
     if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
         return made, _itself
@@ -215,9 +231,11 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
         return value.key, value.start
-    if kind.__name__ == "Tensor" and kind is torch_tensor() and value.is_cpu and not value.requires_grad and not value.is_neg():
+    if kind.__name__ == "Tensor" and kind is torch_tensor() and not value.requires_grad and not value.is_neg():
         try:
-            return (value.dtype, value.shape, value.stride()), value.data_ptr()
+            if value.is_cpu:
+                return (value.dtype, value.shape, value.stride()), value.data_ptr()
+            return ((value.dtype, value.shape, value.stride(), value.device), value.data_ptr()) if value.is_cuda else None
         except (RuntimeError, NotImplementedError):  # a tensor without strides
             return None
     return None
@@ -233,13 +251,14 @@ def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], list[int]
     """A function of torch tensors: the addresses of their first elements if they are laid out like these; None if not."""
     tensor_type = torch_tensor()
     known = [(tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
+    device = None if tensors[0].is_cpu else tensors[0].device
 
     def addresses(given: Sequence[Any]) -> list[int] | None:
         found = []
         for tensor, (dtype, shape, strides) in zip(given, known, strict=True):
             if type(tensor) is not tensor_type or tensor.dtype is not dtype or tensor.shape != shape:
                 return None
-            if tensor.requires_grad or not tensor.is_cpu or tensor.is_neg():
+            if tensor.requires_grad or tensor.is_neg() or not (tensor.is_cpu if device is None else tensor.device == device):
                 return None
             try:
                 if tensor.stride() != strides:

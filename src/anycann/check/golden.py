@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.bind import broadcast
+from anycann.axes import is_group
+from anycann.bind import bind, broadcast
 from anycann.check.samples import arguments
+from anycann.dtypes import DType
 from anycann.runtime import Operator
-from anycann.spec import Broadcast, OpSpec, Tensor
+from anycann.spec import BUILTINS, Broadcast, Let, OpSpec, Tensor, When, compiled
+from anycann.tensor import Tensor as Described
+from anycann.tensor import contiguous_strides, from_array
 
 __all__ = ["Part", "golden", "parts"]
 
@@ -36,14 +40,16 @@ class Part:
 
 @dataclass(frozen=True)
 class _Split:
-    """An axis: its size, and its place counted from the end (-1 is the last) in each tensor that has it."""
+    """An axis: its size, and its place in each tensor that has it, counted from the end (-1 is the last) or from the start (0)."""
 
     size: int
     places: Mapping[str, int]
 
     def index(self, name: str, piece: Any) -> Index:
         place = self.places.get(name)
-        return (...,) if place is None else (..., piece, *[slice(None)] * (-place - 1))
+        if place is None:
+            return (...,)
+        return (..., piece, *[slice(None)] * (-place - 1)) if place < 0 else (*[slice(None)] * place, piece)
 
 
 def _place(axis: str, param: Tensor) -> int | None:
@@ -55,17 +61,42 @@ def _place(axis: str, param: Tensor) -> int | None:
     return None if any(name.startswith("*") for name in axes[place:]) else place
 
 
-def _splits(spec: OpSpec, inputs: Mapping[str, Array]) -> Iterator[_Split]:
+def _axes(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The axes of a call on these inputs."""
+    tensors = {name: from_array(array, name) for name, array in inputs.items()}
+    product = next((product for product in spec.products if product.bf16), spec.products[0])
+    return bind(spec, tensors, attrs, api=spec.python, product=product, superset=True, allocate=_described).axes
+
+
+def _described(param: Tensor, shape: tuple[int, ...], dtype: DType) -> Described:
+    return Described(0, dtype, shape, contiguous_strides(shape))
+
+
+def _is_broadcast(spec: OpSpec, param: Tensor, attrs: Mapping[str, Any]) -> bool:
+    """Whether an output has the shape that inputs broadcast to, in a call with these attributes."""
+    shape = param.shape
+    if isinstance(shape, When):
+        known = {attr.alias or attr.name: attrs[attr.name] for attr in spec.attrs}
+        shape = shape.then if eval(compiled(shape.condition), {"__builtins__": BUILTINS}, known) else shape.otherwise
+    return isinstance(shape, Broadcast)
+
+
+def _splits(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -> Iterator[_Split]:
     """The axes along which every output could be split."""
-    if all(isinstance(param.shape, Broadcast) for param in spec.outputs):
+    if all(_is_broadcast(spec, param, attrs) for param in spec.outputs):
         shape = broadcast([array.shape for array in inputs.values()]) or ()
         for end in sorted(range(-len(shape), 0), key=lambda end: (-shape[end], end)):
             sliced = [name for name, array in inputs.items() if array.ndim >= -end and array.shape[end] == shape[end]]
             yield _Split(shape[end], dict.fromkeys([*sliced, *(param.name for param in spec.outputs)], end))
         return
-    for axis in dict.fromkeys(axis for param in spec.outputs for axis in param.axes):
+    first = {param.axes[0] for param in spec.outputs if param.axes}
+    if len(first) == 1 and all(param.axes for param in spec.outputs) and is_group(*first) and _axes(spec, inputs, attrs)[next(iter(first))]:
+        places = {param.name: 0 for param in spec.tensors if first.issuperset(param.axes[:1])}
+        yield _Split(next(array.shape[0] for name, array in inputs.items() if name in places), places)
+    computed = {rule.axis for rule in spec.rules if isinstance(rule, Let)}  # no slices of inputs that know nothing of them
+    for axis in dict.fromkeys(axis for param in spec.outputs for axis in param.axes if axis not in computed):
         places = {param.name: place for param in spec.tensors if (place := _place(axis, param)) is not None}
-        sizes = {array.shape[places[name]] for name, array in inputs.items() if name in places}
+        sizes = {array.shape[place] for name, array in inputs.items() if (place := places.get(name)) is not None}
         if len(sizes) == 1 and all(param.name in places for param in spec.outputs):
             yield _Split(sizes.pop(), places)
 
@@ -104,7 +135,7 @@ def parts(
     spec, reference = operator.spec, _Reference(operator, inputs, attrs)
     largest = max(array.size for array in inputs.values())
     if largest > PART_ELEMENTS or (sample is not None and sample < largest):
-        for split in _splits(spec, inputs):
+        for split in _splits(spec, inputs, attrs):
             power = reference.mean_power(split) if split.size > 1 else None
             if power is not None:
                 yield from _slices(reference, split, power, _pieces(split, largest, sample, seed))

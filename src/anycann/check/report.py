@@ -170,7 +170,7 @@ def _results(operator: Operator, values: list[Any], product: Product, out: tuple
 
 def _same_bits(operator: Operator, values: list[Any], product: Product, results: tuple[Array, ...]) -> bool:
     """Whether one thread gives the same bits, written over NaN."""
-    again = tuple(np.full_like(result, np.nan) for result in results)
+    again = tuple(np.full_like(result, -1 if result.dtype.kind in "iu" else np.nan) for result in results)
     threads = get_num_threads()
     set_num_threads(1)
     try:

@@ -17,6 +17,7 @@ Array = NDArray[Any]
 Draw = Callable[[int], Array]
 
 _CHUNK = 1 << 20  # elements drawn at a time
+_EXPERTS = 64
 
 
 def _normal(rng: np.random.Generator) -> Draw:
@@ -44,6 +45,10 @@ def _floats(shape: tuple[int, ...], dtype: str, draw: Draw) -> Array:
 
 
 def _tensor(param: Tensor, shape: tuple[int, ...], dtype: str, rng: np.random.Generator, distribution: str) -> Array:
+    if param.values == "positive":
+        return _floats(shape, dtype, lambda count: rng.uniform(0.5, 2, count))
+    if param.values == "experts":
+        return rng.integers(0, _EXPERTS, shape).astype(dtypes.to_numpy(dtypes.by_name(dtype)))
     if param.values == "permutation":
         order = rng.permutation(int(np.prod(shape)))
         return order.reshape(shape).astype(dtypes.to_numpy(dtypes.by_name(dtype)))
@@ -51,12 +56,14 @@ def _tensor(param: Tensor, shape: tuple[int, ...], dtype: str, rng: np.random.Ge
 
 
 def inputs(spec: OpSpec, workload: Workload, dtype: str, seed: int = 0, distribution: str = "normal") -> dict[str, Array]:
-    """The input tensors of a workload by name; those that can be of `dtype` are.
+    """The input tensors of a workload by name, but for those that it leaves out; those that can be of `dtype` are.
 
     Every dtype gets the same numbers, rounded to it. Numbers depend on operator, workload, parameter and seed only.
     """
     arrays = {}
     for param in spec.inputs:
+        if param.optional and param.name not in workload.shapes:
+            continue
         listed = param.dtypes + param.superset
         key = zlib.crc32(f"{spec.name}/{workload.name}/{param.name}".encode())
         rng = np.random.default_rng([seed, key])
@@ -70,8 +77,8 @@ def attributes(spec: OpSpec, workload: Workload) -> dict[str, Any]:
 
 
 def arguments(spec: OpSpec, tensors: Mapping[str, Array], attrs: Mapping[str, Any]) -> list[Any]:
-    """Inputs and attributes in the order of the prototype, as operators and their references take them."""
-    values = {**tensors, **attrs}
+    """Inputs and attributes in the order of the prototype, as operators and their references take them; None for absent inputs."""
+    values = {**{param.name: None for param in spec.inputs if param.optional}, **tensors, **attrs}
     return [values[param.name] for param in spec.params if param.name in values]
 
 

@@ -1,0 +1,68 @@
+"""Patterns of axes: "T H" names each, "*D H" has a group of any number of them, "1" is a size, "" has none. And how shapes meet."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["MAX_RANK", "Pattern", "broadcast", "divided", "fits_rank", "is_group", "patterns", "rank_words", "words"]
+
+MAX_RANK = 8
+Pattern = tuple[str, ...]
+
+
+def patterns(text: str | tuple[str, ...]) -> tuple[Pattern, ...]:
+    """The patterns that a text, or each of several alternatives, spells."""
+    return tuple(tuple(each.split()) for each in ((text,) if isinstance(text, str) else text))
+
+
+def is_group(axis: str) -> bool:
+    """Whether a name stands for any number of axes."""
+    return axis.startswith("*")
+
+
+def fits_rank(pattern: Pattern, rank: int) -> bool:
+    """Whether a tensor of this rank can have the pattern."""
+    least = sum(not is_group(axis) for axis in pattern)
+    return least <= rank <= MAX_RANK if least < len(pattern) else rank == least
+
+
+def rank_words(pattern: Pattern) -> str:
+    """The ranks of a pattern in words."""
+    least = sum(not is_group(axis) for axis in pattern)
+    return f"{least} to {MAX_RANK} dimensions" if least < len(pattern) else f"{least} dimension{'s' * (least != 1)}"
+
+
+def words(pattern: Pattern) -> str:
+    """[T, H]; [..., H] where there is one group, which then needs no name."""
+    named = sum(map(is_group, pattern)) > 1 or len(pattern) == 1
+    return f"[{', '.join(axis if named or not is_group(axis) else '...' for axis in pattern)}]"
+
+
+def divided(pattern: Pattern, shape: tuple[int, ...], known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The part of a shape that each axis of a pattern takes: a size, or the tuple of a group; None where the rank does not fit.
+
+    Of several groups, all but one must be known: the first that is not known, or else the first, takes what the others leave.
+    """
+    groups = [axis for axis in pattern if is_group(axis)]
+    free = next((axis for axis in groups if axis not in known), groups[0] if groups else None)
+    rest = len(shape) - sum(0 if axis == free else len(known[axis]) if is_group(axis) else 1 for axis in pattern)
+    if rest < 0 or (free is None and rest):
+        return None
+    found: dict[str, Any] = {}
+    place = 0
+    for axis in pattern:
+        count = rest if axis == free else len(known[axis]) if is_group(axis) else 1
+        found[axis] = shape[place : place + count] if is_group(axis) else shape[place]
+        place += count
+    return found
+
+
+def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0."""
+    result = [1] * max(len(shape) for shape in shapes)
+    for shape in shapes:
+        for position, size in enumerate(reversed(shape), 1):
+            if size != 1:
+                if result[-position] not in (1, size):
+                    return None
+                result[-position] = size
+    return tuple(result)
