@@ -124,8 +124,11 @@ class Sample:
 
     def outputs(self) -> list[np.ndarray[Any, Any]]:
         """Poisoned memory for the results."""
-        kind = numpy_dtype(self.kind)
-        return [np.full(self.shapes[name], np.nan, kind) for name in self.fact.outputs]
+        kinds = [numpy_dtype(self.fact.fixed.get(name, self.kind)) for name in self.fact.outputs]
+        return [
+            np.full(self.shapes[name], np.nan if kind.kind not in "iu" else -1, kind)
+            for name, kind in zip(self.fact.outputs, kinds, strict=True)
+        ]
 
     def named(self, /, **replaced: Any) -> dict[str, Any]:
         """The keyword arguments of the Python function; inputs by the names of the prototype may be replaced."""
@@ -168,7 +171,9 @@ def sample(fact: Fact, kind: str = "float16", seed: int = 0, **changed: Any) -> 
             rows = next(shape[0] for shape in shapes.values())
             inputs[name] = rng.integers(-1, rows + 1, shapes[name], np.int32)
         else:
-            inputs[name] = rng.normal(size=shapes[name]).astype(numpy_dtype(kind))
+            numbers = rng.normal(size=shapes[name])
+            numbers = np.abs(numbers) + 0.5 if name in fact.positive else numbers
+            inputs[name] = numbers.astype(numpy_dtype(fact.fixed.get(name, kind)))
     return Sample(fact, kind, inputs, fact.attributes(sizes), shapes)
 
 

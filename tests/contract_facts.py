@@ -130,9 +130,13 @@ class Fact(NamedTuple):
     good: Mapping[str, tuple[Any, ...]]  # attribute values that are accepted as they stand
     bad: Mapping[str, tuple[Bad, ...]]
     nullable: tuple[str, ...]
-    strings: tuple[str, ...]  # strings whose null is refused
+    strings: tuple[str, ...]  # strings and arrays whose null is refused as that of a tensor is
     passes: tuple[str, ...]  # in the order of the checks
     products: frozenset[str]
+    optional: tuple[str, ...] = ()  # tensors that may be null
+    masks: Mapping[str, tuple[str, int]] = {}  # outputs that an entry of an array chooses
+    positive: tuple[str, ...] = ()  # inputs that make sense above 0 only
+    lists: Mapping[str, tuple[str, ...]] = {}  # all dtypes of tensors of a fixed one that may have others
 
     @property
     def doors(self) -> tuple[str, ...]:
@@ -148,6 +152,8 @@ class Fact(NamedTuple):
 
     def listed(self, tensor: str, series: Series, door: str) -> tuple[str, ...]:
         """The dtypes of a tensor on a series, at a door."""
+        if tensor in self.lists:
+            return self.lists[tensor]
         names = (self.fixed[tensor],) if tensor in self.fixed else self.floats + (self.wider if door == "python" else ())
         return tuple(name for name in names if series.bf16 or name != "bfloat16")
 
@@ -241,6 +247,69 @@ SMOOTH_L1 = Fact(
     products=frozenset((INFERENCE, TRAINING, *A2_CHIPS, A3, ASCEND_950)),
 )
 
+GELU_V2 = Fact(
+    api="aclnnGeluV2",
+    function="gelu_v2",
+    parameters=("x", "approximate", "y"),
+    python={"x": "x", "approximate": "approximate", "y": "out"},
+    outputs=("y",),
+    floats=FLOATS,
+    wider=(),
+    fixed={},
+    result_dtype=_all_equal(("x",), ("y",)),
+    any_castable=False,
+    ranks={"x": UP_TO_8, "y": UP_TO_8},
+    sizes={"a": 4, "b": 2, "c": 3},
+    shapes=lambda z: dict.fromkeys(("x", "y"), (z["a"], z["b"], z["c"])),
+    fits=lambda shapes, attrs: shapes["x"] == shapes["y"],
+    attributes=lambda z: {"approximate": 0},
+    good={"approximate": (0, 1, True, False)},
+    bad={
+        "approximate": (
+            *(Bad(2**power) for power in (1, 2, 8, 16, 31, 32, 33, 62, 63, 64)),
+            *(Bad(-(2**power)) for power in (0, 1, 31, 32, 63)),
+            *map(Bad, (3, 257, 2**32 + 1, 2**64 + 1)),
+            *(Bad(value, doors=("python",)) for value in ("None", "TANH", "Tanh", "erf", "", "0", "1", "none ", "tanhh", "n\u043ene")),
+        ),
+    },
+    nullable=(),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((INFERENCE, TRAINING, *A2_CHIPS, A3, ASCEND_950)),
+)
+
+
+def _loss_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    both = broadcast(shapes["self"], shapes["target"])
+    return both is not None and (shapes["result"] == both if attrs["reduction"] == 0 else shapes["result"] in ((), (1,)))
+
+
+_loss_met = _meet(("self", "target"))
+
+SMOOTH_L1_LOSS = Fact(
+    api="aclnnSmoothL1Loss",
+    function="smooth_l1_loss",
+    parameters=("self", "target", "reduction", "beta", "result"),
+    python={"self": "self", "target": "target", "reduction": "reduction", "beta": "beta", "result": "out"},
+    outputs=("result",),
+    floats=FLOATS,
+    wider=(),
+    fixed={},
+    result_dtype=lambda given: {"result": met} if (met := _loss_met(given)) else None,
+    any_castable=True,
+    ranks={"self": UP_TO_8, "target": UP_TO_8, "result": UP_TO_8},
+    sizes={"a": 4, "b": 2, "c": 3},
+    shapes=lambda z: {"self": (z["b"], z["c"]), "target": (z["a"], 1, z["c"]), "result": (z["a"], z["b"], z["c"])},
+    fits=_loss_fits,
+    attributes=lambda z: {"reduction": 0, "beta": 1.0},
+    good={"reduction": (0, False), "beta": SMOOTH_L1.good["beta"]},
+    bad=SMOOTH_L1.bad,
+    nullable=(),
+    strings=(),
+    passes=SMOOTH_L1.passes,
+    products=frozenset((INFERENCE, TRAINING, *A2_CHIPS, A3, ASCEND_950)),
+)
+
 LAYER_NORM = Fact(
     api="LayerNormGradBeta",
     function="layer_norm_grad_beta",
@@ -270,6 +339,196 @@ LAYER_NORM = Fact(
     strings=(),
     passes=FRAMEWORK_ORDER,
     products=frozenset((*A2_CHIPS, A3, ASCEND_950, INFERENCE)),
+)
+
+
+def _norm_dtypes(data: str, parameters: Sequence[str], statistics: Sequence[str], same: Sequence[str]) -> Callable[..., bool]:
+    """Whether the dtypes of inputs belong together: parameters are of the data's dtype or float32, those of a kind are equal."""
+
+    def fit(given: Mapping[str, str]) -> bool:
+        kinds = [{given[name] for name in names} for names in (parameters, statistics)]
+        alike = all(len(kind) == 1 for kind in kinds) and all(given[name] == given[data] for name in same)
+        return alike and kinds[0] <= {given[data], "float32"}
+
+    return fit
+
+
+def _norm_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    """Full tensors [*M, *N], statistics [*M, 1, ...], parameters [*N]."""
+    inner = tuple(attrs["normalizedShape"])
+    full = shapes["input"]
+    ones = (*full[: len(full) - len(inner)], *(1,) * len(inner))
+    expected = {"gradOut": full, "input": full, "out": full, "gradInputOut": full}
+    expected |= dict.fromkeys(("mean", "rstd", "meanOutOptional", "rstdOutOptional"), ones)
+    tail_fits = len(full) >= len(inner) and full[len(full) - len(inner) :] == inner
+    return tail_fits and all(shape == expected.get(name, inner) for name, shape in shapes.items())
+
+
+_forward_fits = _norm_dtypes("input", ("weightOptional", "biasOptional"), ("input",), ())
+_backward_fits = _norm_dtypes("input", ("weightOptional", "biasOptional"), ("mean", "rstd"), ("gradOut",))
+_BAD_SHAPES = tuple(Bad(value, "shape") for value in ([], [-1], [-5], [2**63], [-(2**63) - 1]))
+_NORM_PRODUCTS = frozenset((INFERENCE, TRAINING, *A2_CHIPS, A3, ASCEND_950))
+
+LAYER_NORM_FORWARD = Fact(
+    api="aclnnLayerNorm",
+    function="layer_norm",
+    parameters=("input", "normalizedShape", "weightOptional", "biasOptional", "eps", "out", "meanOutOptional", "rstdOutOptional"),
+    python={
+        "input": "input",
+        "normalizedShape": "normalized_shape",
+        "weightOptional": "weight",
+        "biasOptional": "bias",
+        "eps": "eps",
+        "out": "out[0] (out)",
+        "meanOutOptional": "out[1] (mean)",
+        "rstdOutOptional": "out[2] (rstd)",
+    },
+    outputs=("out", "meanOutOptional", "rstdOutOptional"),
+    floats=FLOATS,
+    wider=(),
+    fixed={"meanOutOptional": "float32", "rstdOutOptional": "float32"},
+    result_dtype=lambda given: (
+        {"out": given["input"], "meanOutOptional": "float32", "rstdOutOptional": "float32"} if _forward_fits(given) else None
+    ),
+    any_castable=False,
+    ranks=dict.fromkeys(("input", "weightOptional", "biasOptional", "out", "meanOutOptional", "rstdOutOptional"), UP_TO_8),
+    sizes={"B": 2, "S": 3, "H": 5},
+    shapes=lambda z: {
+        "input": (z["B"], z["S"], z["H"]),
+        "weightOptional": (z["H"],),
+        "biasOptional": (z["H"],),
+        "out": (z["B"], z["S"], z["H"]),
+        "meanOutOptional": (z["B"], z["S"], 1),
+        "rstdOutOptional": (z["B"], z["S"], 1),
+    },
+    fits=_norm_fits,
+    attributes=lambda z: {"normalizedShape": [z["H"]], "eps": 1e-5},
+    good={"normalizedShape": ([5], (5,)), "eps": (0, 0.0, 1, -1.0, 1e-300, math.inf, 10**400)},
+    bad={"normalizedShape": _BAD_SHAPES, "eps": (Bad(math.nan),)},
+    nullable=(),
+    strings=("normalizedShape",),
+    passes=FRAMEWORK_ORDER,
+    products=_NORM_PRODUCTS,
+    optional=("weightOptional", "biasOptional", "meanOutOptional", "rstdOutOptional"),
+)
+
+LAYER_NORM_BACKWARD = Fact(
+    api="aclnnLayerNormBackward",
+    function="layer_norm_backward",
+    parameters=(
+        "gradOut",
+        "input",
+        "normalizedShape",
+        "mean",
+        "rstd",
+        "weightOptional",
+        "biasOptional",
+        "outputMask",
+        "gradInputOut",
+        "gradWeightOut",
+        "gradBiasOut",
+    ),
+    python={
+        "gradOut": "grad_out",
+        "input": "input",
+        "normalizedShape": "normalized_shape",
+        "mean": "mean",
+        "rstd": "rstd",
+        "weightOptional": "weight",
+        "biasOptional": "bias",
+        "outputMask": "output_mask",
+        "gradInputOut": "out[0] (grad_input)",
+        "gradWeightOut": "out[1] (grad_weight)",
+        "gradBiasOut": "out[2] (grad_bias)",
+    },
+    outputs=("gradInputOut", "gradWeightOut", "gradBiasOut"),
+    floats=FLOATS,
+    wider=(),
+    fixed={},
+    result_dtype=lambda given: (
+        {"gradInputOut": given["input"], "gradWeightOut": given["weightOptional"], "gradBiasOut": given["biasOptional"]}
+        if _backward_fits(given)
+        else None
+    ),
+    any_castable=False,
+    ranks=dict.fromkeys(
+        ("gradOut", "input", "mean", "rstd", "weightOptional", "biasOptional", "gradInputOut", "gradWeightOut", "gradBiasOut"), UP_TO_8
+    ),
+    sizes={"B": 2, "S": 3, "H": 5},
+    shapes=lambda z: {
+        **dict.fromkeys(("gradOut", "input", "gradInputOut"), (z["B"], z["S"], z["H"])),
+        **dict.fromkeys(("mean", "rstd"), (z["B"], z["S"], 1)),
+        **dict.fromkeys(("weightOptional", "biasOptional", "gradWeightOut", "gradBiasOut"), (z["H"],)),
+    },
+    fits=_norm_fits,
+    attributes=lambda z: {"normalizedShape": [z["H"]], "outputMask": [True, True, True]},
+    good={"normalizedShape": ([5], (5,)), "outputMask": ([True] * 3, (False,) * 3, [1, 0, 1], [False, False, True])},
+    bad={"normalizedShape": _BAD_SHAPES, "outputMask": tuple(map(Bad, ([], [True], [True] * 2, [False] * 4, [True] * 9)))},
+    nullable=(),
+    strings=("normalizedShape", "outputMask"),
+    passes=FRAMEWORK_ORDER,
+    products=_NORM_PRODUCTS,
+    optional=("weightOptional", "biasOptional"),
+    masks={"gradInputOut": ("outputMask", 0), "gradWeightOut": ("outputMask", 1), "gradBiasOut": ("outputMask", 2)},
+    positive=("rstd",),
+)
+
+
+def _grad_dtypes(given: Mapping[str, str]) -> Mapping[str, str] | None:
+    dy = given["inputDy"]
+    statistics = given["inputVariance"] == given["inputMean"] and given["inputMean"] in (dy, "float32")
+    fits = given["inputX"] == dy and statistics and given["inputGamma"] in (dy, "float32")
+    return {"pdX": dy, "resForGamma": dy} if fits else None
+
+
+LAYER_NORM_GRAD = Fact(
+    api="LayerNormGrad",
+    function="layer_norm_grad",
+    parameters=("inputDy", "inputX", "inputVariance", "inputMean", "inputGamma", "epsilon", "pdX", "resForGamma"),
+    python={
+        "inputDy": "input_dy",
+        "inputX": "input_x",
+        "inputVariance": "input_variance",
+        "inputMean": "input_mean",
+        "inputGamma": "input_gamma",
+        "epsilon": "epsilon",
+        "pdX": "out[0] (pd_x)",
+        "resForGamma": "out[1] (res_for_gamma)",
+    },
+    outputs=("pdX", "resForGamma"),
+    floats=FLOATS,
+    wider=(),
+    fixed={},
+    result_dtype=_grad_dtypes,
+    any_castable=False,
+    ranks={
+        "inputDy": UP_TO_8[1:],
+        "inputX": UP_TO_8[1:],
+        "inputVariance": UP_TO_8,
+        "inputMean": UP_TO_8,
+        "inputGamma": (1,),
+        "pdX": UP_TO_8[1:],
+        "resForGamma": UP_TO_8[1:],
+    },
+    sizes={"B": 2, "S": 3, "H": 5},
+    shapes=lambda z: {
+        **dict.fromkeys(("inputDy", "inputX", "pdX", "resForGamma"), (z["B"], z["S"], z["H"])),
+        **dict.fromkeys(("inputVariance", "inputMean"), (z["B"], z["S"])),
+        "inputGamma": (z["H"],),
+    },
+    fits=lambda shapes, attrs: (
+        all(shapes[name] == shapes["inputDy"] for name in ("inputX", "pdX", "resForGamma"))
+        and all(shapes[name] == shapes["inputDy"][:-1] for name in ("inputVariance", "inputMean"))
+        and shapes["inputGamma"] == shapes["inputDy"][-1:]
+    ),
+    attributes=lambda z: {"epsilon": 1e-5},
+    good={"epsilon": (0, 0.0, 1, 1e-45, math.inf)},
+    bad={"epsilon": (Bad(math.nan),)},
+    nullable=(),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((*A2_CHIPS, A3, ASCEND_950, INFERENCE)),
+    positive=("inputVariance",),
 )
 
 MOE = Fact(
@@ -392,4 +651,231 @@ NSA = Fact(
     products=frozenset((A2,)),
 )
 
-FACTS = (GELU, SMOOTH_L1, LAYER_NORM, MOE, NSA)
+
+def _compress_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    block, ends = attrs["compressBlockSize"], attrs["actSeqLenOptional"]
+    tokens, heads, width = shapes["input"]
+    sums_fit = list(ends) == sorted(ends) and ends[0] >= 0 and ends[-1] == tokens
+    count = window_count(ends, tokens, block, attrs["compressStride"])
+    return sums_fit and shapes["weight"] == (block, heads) and shapes["output"] == (count, heads, width)
+
+
+NSA_FORWARD = Fact(
+    api="aclnnNsaCompress",
+    function="nsa_compress",
+    parameters=(
+        "input", "weight", "actSeqLenOptional", "layoutOptional", "compressBlockSize", "compressStride", "actSeqLenType", "output",
+    ),
+    python={
+        **{name: NSA.python[name] for name in ("input", "weight", "actSeqLenOptional", "layoutOptional", "compressBlockSize")},
+        "compressStride": "compress_stride",
+        "actSeqLenType": "act_seq_len_type",
+        "output": "out",
+    },
+    outputs=("output",),
+    floats=("float16", "bfloat16"),
+    wider=("float32",),
+    fixed={},
+    result_dtype=_all_equal(("input", "weight"), ("output",)),
+    any_castable=False,
+    ranks={"input": (3,), "weight": (2,), "output": (3,)},
+    sizes={"T": 80, "N": 2, "D": 16, "W": 32, "s": 16, "ends": [80]},
+    shapes=lambda z: {
+        "input": (z["T"], z["N"], z["D"]),
+        "weight": (z["W"], z["N"]),
+        "output": (window_count(z["ends"], z["T"], z["W"], z["s"]), z["N"], z["D"]),
+    },
+    fits=_compress_fits,
+    attributes=lambda z: {
+        "actSeqLenOptional": z["ends"],
+        "layoutOptional": "TND",
+        "compressBlockSize": z["W"],
+        "compressStride": z["s"],
+        "actSeqLenType": 0,
+    },
+    good={**NSA.good, "actSeqLenOptional": ([80], [0, 80], (0, 0, 80), [80, 80])},
+    bad={**NSA.bad, "actSeqLenOptional": (*NSA.bad["actSeqLenOptional"], Bad(None, "shape", ("aclnn",)))},
+    nullable=("layoutOptional",),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((A2,)),
+)  # fmt: skip
+
+
+def _permute_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    (tokens, width), indices, count = shapes["tokens"], shapes["indices"], attrs["numOutTokens"]
+    copies = math.prod(indices)
+    rows = min(copies, count) if count > 0 else max(0, copies + count)
+    return indices[0] == tokens and shapes["permuteTokensOut"] == (rows, width) and shapes["sortedIndicesOut"] == (copies,)
+
+
+_PADDED = tuple(map(Bad, (True, 1, 256)))
+_NOT_INT64 = (2**63, -(2**63) - 1, _WRAPS)
+
+PERMUTE = Fact(
+    api="aclnnMoeTokenPermute",
+    function="moe_token_permute",
+    parameters=("tokens", "indices", "numOutTokens", "paddedMode", "permuteTokensOut", "sortedIndicesOut"),
+    python={
+        "tokens": "tokens",
+        "indices": "indices",
+        "numOutTokens": "num_out_tokens",
+        "paddedMode": "padded_mode",
+        "permuteTokensOut": "out[0] (permute_tokens)",
+        "sortedIndicesOut": "out[1] (sorted_indices)",
+    },
+    outputs=("permuteTokensOut", "sortedIndicesOut"),
+    floats=FLOATS,
+    wider=(),
+    fixed={"indices": "int32", "sortedIndicesOut": "int32"},
+    lists={"indices": ("int32", "int64")},
+    result_dtype=lambda given: {"permuteTokensOut": given["tokens"], "sortedIndicesOut": "int32"},
+    any_castable=False,
+    ranks={"tokens": (2,), "indices": (1, 2), "permuteTokensOut": (2,), "sortedIndicesOut": (1,)},
+    sizes={"N": 3, "K": 2, "H": 5},
+    shapes=lambda z: {
+        "tokens": (z["N"], z["H"]),
+        "indices": (z["N"], z["K"]),
+        "permuteTokensOut": (z["N"] * z["K"], z["H"]),
+        "sortedIndicesOut": (z["N"] * z["K"],),
+    },
+    fits=_permute_fits,
+    attributes=lambda z: {"numOutTokens": 0, "paddedMode": False},
+    good={"numOutTokens": (0, False, 6, 7, 2**63 - 1), "paddedMode": (False, 0)},
+    bad={
+        "numOutTokens": tuple(Bad(value, "shape") for value in _NOT_INT64),
+        "paddedMode": _PADDED,
+    },
+    nullable=(),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((*A2_CHIPS, A3, ASCEND_950)),
+)
+
+
+def _unpermute_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    tokens, top_k = shapes["probsOptional"]
+    width = shapes["permutedTokens"][1]
+    return 1 <= top_k <= 512 and shapes["sortedIndices"] == (tokens * top_k,) and shapes["out"] == (tokens, width)
+
+
+_RESTORE_GOOD, _RESTORE_BAD = (None, [], [3, 5], (-1, 2**63 - 1)), tuple(Bad([value]) for value in _NOT_INT64)
+
+UNPERMUTE = Fact(
+    api="aclnnMoeTokenUnpermute",
+    function="moe_token_unpermute",
+    parameters=("permutedTokens", "sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional", "out"),
+    python={
+        "permutedTokens": "permuted_tokens",
+        "sortedIndices": "sorted_indices",
+        "probsOptional": "probs",
+        "paddedMode": "padded_mode",
+        "restoreShapeOptional": "restore_shape",
+        "out": "out",
+    },
+    outputs=("out",),
+    floats=FLOATS,
+    wider=(),
+    fixed={"sortedIndices": "int32"},
+    result_dtype=lambda given: {"out": given["permutedTokens"]},
+    any_castable=False,
+    ranks={"permutedTokens": (2,), "sortedIndices": (1,), "probsOptional": (2,), "out": (2,)},
+    sizes={"T": 3, "K": 1, "H": 5, "R": 7},
+    shapes=lambda z: {
+        "permutedTokens": (z["R"], z["H"]),
+        "sortedIndices": (z["T"] * z["K"],),
+        "probsOptional": (z["T"], z["K"]),
+        "out": (z["T"], z["H"]),
+    },
+    fits=_unpermute_fits,
+    attributes=lambda z: {"paddedMode": False, "restoreShapeOptional": None},
+    good={"paddedMode": (False, 0), "restoreShapeOptional": _RESTORE_GOOD},
+    bad={"paddedMode": _PADDED, "restoreShapeOptional": _RESTORE_BAD},
+    nullable=("restoreShapeOptional",),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((*A2_CHIPS, A3, ASCEND_950)),
+    optional=("probsOptional",),
+)
+
+
+def _unpermute_grad_fits(shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any]) -> bool:
+    tokens, top_k = shapes["probsOptional"]
+    rows, width = shapes["permuteTokensOptional"]
+    return (
+        1 <= top_k <= 512
+        and shapes["sortedIndices"] == (tokens * top_k,)
+        and shapes["unpermutedTokensGrad"] == (tokens, width)
+        and shapes["permutedTokensGradOut"] == (rows, width)
+        and shapes["probsGradOut"] == (tokens, top_k)
+    )
+
+
+UNPERMUTE_GRAD = Fact(
+    api="aclnnMoeTokenUnpermuteGrad",
+    function="moe_token_unpermute_grad",
+    parameters=(
+        "permuteTokensOptional", "unpermutedTokensGrad", "sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional",
+        "permutedTokensGradOut", "probsGradOut",
+    ),
+    python={
+        "permuteTokensOptional": "permute_tokens",
+        "unpermutedTokensGrad": "unpermuted_tokens_grad",
+        "sortedIndices": "sorted_indices",
+        "probsOptional": "probs",
+        "paddedMode": "padded_mode",
+        "restoreShapeOptional": "restore_shape",
+        "permutedTokensGradOut": "out[0] (permuted_tokens_grad)",
+        "probsGradOut": "out[1] (probs_grad)",
+    },
+    outputs=("permutedTokensGradOut", "probsGradOut"),
+    floats=FLOATS,
+    wider=(),
+    fixed={"sortedIndices": "int32"},
+    result_dtype=lambda given: (
+        {"permutedTokensGradOut": given["unpermutedTokensGrad"], "probsGradOut": given["probsOptional"]}
+        if given["permuteTokensOptional"] == given["unpermutedTokensGrad"]
+        else None
+    ),
+    any_castable=False,
+    ranks={
+        **dict.fromkeys(("permuteTokensOptional", "unpermutedTokensGrad"), (2,)),
+        "sortedIndices": (1,),
+        **dict.fromkeys(("probsOptional", "permutedTokensGradOut", "probsGradOut"), (2,)),
+    },
+    sizes={"T": 3, "K": 1, "H": 5, "R": 7},
+    shapes=lambda z: {
+        "permuteTokensOptional": (z["R"], z["H"]),
+        "unpermutedTokensGrad": (z["T"], z["H"]),
+        "sortedIndices": (z["T"] * z["K"],),
+        "probsOptional": (z["T"], z["K"]),
+        "permutedTokensGradOut": (z["R"], z["H"]),
+        "probsGradOut": (z["T"], z["K"]),
+    },
+    fits=_unpermute_grad_fits,
+    attributes=lambda z: {"paddedMode": False, "restoreShapeOptional": None},
+    good={"paddedMode": (False, 0), "restoreShapeOptional": _RESTORE_GOOD},
+    bad={"paddedMode": _PADDED, "restoreShapeOptional": _RESTORE_BAD},
+    nullable=("restoreShapeOptional",),
+    strings=(),
+    passes=FRAMEWORK_ORDER,
+    products=frozenset((*A2_CHIPS, A3, ASCEND_950)),
+    optional=("probsOptional",),
+)  # fmt: skip
+
+FACTS = (
+    GELU,
+    SMOOTH_L1,
+    LAYER_NORM,
+    MOE,
+    NSA,
+    GELU_V2,
+    SMOOTH_L1_LOSS,
+    LAYER_NORM_FORWARD,
+    LAYER_NORM_BACKWARD,
+    LAYER_NORM_GRAD,
+    NSA_FORWARD,
+    PERMUTE,
+    UNPERMUTE,
+    UNPERMUTE_GRAD,
+)

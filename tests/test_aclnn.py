@@ -77,7 +77,7 @@ def test_both_phases_compute_what_the_python_function_computes(fact: Fact, kind:
     assert isinstance(size, int)
     assert size >= 0
     assert executor.workspace_size == size
-    assert all(np.isnan(np.float32(output)).all() for output in outputs), "phase 1 wrote"
+    assert all(map(same_bits, outputs, call.outputs())), "phase 1 wrote"
     call.phase_two(size, executor)
     assert all(map(same_bits, outputs, call.results()))
     assert all(np.isfinite(np.float32(output)).all() for output in outputs)
@@ -425,7 +425,7 @@ def test_inputs_may_have_stride_zero(fact: Fact) -> None:
 
 @by_operator
 def test_tensors_of_rank_zero_are_one_element(fact: Fact) -> None:
-    if not all(0 in ranks for ranks in fact.ranks.values()):
+    if not all(0 in ranks for ranks in fact.ranks.values()) or "normalizedShape" in fact.parameters:
         return
     call = sample(fact, "float32", a=1, b=1, c=1)
     results = call.outputs()
@@ -752,9 +752,10 @@ def test_an_overlapped_input_counts_as_copied_first(fact: Fact, recorder: Record
 
 @by_operator
 def test_outputs_may_lie_between_each_other_but_not_in_each_other(fact: Fact, recorder: Recorder) -> None:
-    if len(fact.outputs) < 2:
+    if len(fact.outputs) < 2 or set(fact.outputs) & set(fact.fixed):
         return
     call = sample(fact)
+    others = call.outputs()[2:]
     room = np.zeros(2 * max(math.prod(call.shapes[name]) for name in fact.outputs), np.float16)
 
     def between(start: int, name: str) -> Any:
@@ -762,12 +763,12 @@ def test_outputs_may_lie_between_each_other_but_not_in_each_other(fact: Fact, re
         strides = [2 * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         return aclnn.create_tensor(shape, "float16", strides, start, storage_dims=room.shape, data=room)
 
-    size, executor = call.phase_one([between(0, fact.outputs[0]), between(1, fact.outputs[1])])
+    size, executor = call.phase_one([between(0, fact.outputs[0]), between(1, fact.outputs[1]), *others])
     executor.set_output_address(0, room)
     executor.set_output_address(1, room)
     call.phase_two(size, executor)
-    assert recorder.runs[0][0][len(fact.inputs) :] == [address(room), address(room) + 2]
-    refused(161002, lambda: call.phase_one([between(0, name) for name in fact.outputs]), fact.outputs[1])
+    assert recorder.runs[0][0][len(fact.inputs) :][:2] == [address(room), address(room) + 2]
+    refused(161002, lambda: call.phase_one([*(between(0, name) for name in fact.outputs[:2]), *others]), fact.outputs[1])
     size, executor = call.phase_one(call.outputs())
     executor.set_output_address(0, room)
     executor.set_output_address(1, room)

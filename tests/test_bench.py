@@ -23,9 +23,31 @@ from anycann.spec import Workload
 OPERATORS = {operator.spec.python: operator for operator in ops.OPERATORS}
 TINY = {  # no size is a whole number of vectors where the contract allows it
     "gelu_backward_v2": Workload("tiny", {"gradOutput": (9, 37), "self": (9, 37)}, {"approximate": "tanh"}),
+    "gelu_v2": Workload("tiny", {"x": (9, 37)}, {"approximate": 1}),
+    "smooth_l1_loss": Workload("tiny", {"self": (9, 37), "target": (9, 37)}, {"reduction": 0, "beta": 0.5}),
     "smooth_l1_loss_backward": Workload("tiny", {"gradOut": (1,), "self": (9, 37), "target": (9, 37)}, {"reduction": 1, "beta": 0.5}),
+    "layer_norm": Workload("tiny", {"input": (40, 37), "weightOptional": (37,), "biasOptional": (37,)}, {"normalizedShape": (37,)}),
+    "layer_norm_backward": Workload(
+        "tiny",
+        {"gradOut": (40, 37), "input": (40, 37), "mean": (40, 1), "rstd": (40, 1), "weightOptional": (37,)},
+        {"normalizedShape": (37,)},
+    ),
+    "layer_norm_grad": Workload(
+        "tiny", {"inputDy": (40, 37), "inputX": (40, 37), "inputVariance": (40,), "inputMean": (40,), "inputGamma": (37,)}
+    ),
     "layer_norm_grad_beta": Workload("tiny", {"resForGamma": (40, 37), "inputDy": (40, 37)}),
     "moe_token_permute_grad": Workload("tiny", {"permutedOutputGrad": (24, 256), "sortedIndices": (24,)}, {"numTopk": 3}),
+    "moe_token_permute": Workload("tiny", {"tokens": (12, 256), "indices": (12, 2)}),
+    "moe_token_unpermute": Workload("tiny", {"permutedTokens": (24, 256), "sortedIndices": (24,), "probsOptional": (8, 3)}),
+    "moe_token_unpermute_grad": Workload(
+        "tiny",
+        {"permuteTokensOptional": (24, 256), "unpermutedTokensGrad": (8, 256), "sortedIndices": (24,), "probsOptional": (8, 3)},
+    ),
+    "nsa_compress": Workload(
+        "tiny",
+        {"input": (64, 2, 16), "weight": (32, 2)},
+        {"actSeqLenOptional": (64,), "compressBlockSize": 32, "compressStride": 16},
+    ),
     "nsa_compress_grad": Workload(
         "tiny", {"outputGrad": (3, 2, 16), "input": (64, 2, 16), "weight": (32, 2)}, {"compressBlockSize": 32, "compressStride": 16}
     ),
@@ -121,9 +143,18 @@ def test_each_problem_is_held_against_the_nearest_ceiling(small_report):
     found = {result["operator"]: result["ceiling"] for result in small_report["results"]}
     assert {name: ceiling["name"] for name, ceiling in found.items()} == {
         "gelu_backward_v2": "triad",
+        "gelu_v2": "copy",
+        "smooth_l1_loss": "triad",
         "smooth_l1_loss_backward": "triad",
         "layer_norm_grad_beta": "two-stream read",
+        "layer_norm": "copy",
+        "layer_norm_backward": "triad",
+        "layer_norm_grad": "copy",
+        "moe_token_permute": "copy",
         "moe_token_permute_grad": "random rows",
+        "moe_token_unpermute": "random rows",
+        "moe_token_unpermute_grad": "random rows",
+        "nsa_compress": "read",
         "nsa_compress_grad": "copy",
     }
     assert (found["moe_token_permute_grad"]["reads"], found["moe_token_permute_grad"]["row_bytes"]) == (3, 512)
@@ -172,6 +203,21 @@ def test_unwritten_elements_and_other_bits_are_wrong():
     assert "break the promised bound" in problem.judge(problem.outs, promised=True).fault
     short = (problem.outs[0][1:], problem.outs[1])
     assert "instead of" in problem.judge(short, promised=False).fault
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("reduction", [1, 2])
+def test_the_promise_of_a_mean_or_sum_is_its_bits(reduction, dtype):
+    shapes = {"self": (90, 37), "target": (90, 37)}
+    workload = Workload("tiny", shapes, {"reduction": reduction, "beta": 0.7})
+    problem = problems.prepare(OPERATORS["smooth_l1_loss"], workload, dtype)
+    problem.poison()
+    assert "elements" in problem.judge(problem.outs, promised=True).fault
+    problem.ours(allocate=False)
+    assert problem.judge(problem.outs, promised=True).fault == ""
+    (out,) = problem.outs
+    out.view(f"u{out.itemsize}")[...] ^= 1
+    assert "1 of 1 elements of result are not the promised bits" in problem.judge(problem.outs, promised=True).fault
 
 
 def test_peer_that_computes_something_else_is_not_timed(monkeypatch):
@@ -290,9 +336,18 @@ def test_costs_of_a_small_call(name):
     assert beside == [
         {
             "gelu_backward_v2": "gelu_backward, out=",
+            "gelu_v2": "gelu, out=",
+            "smooth_l1_loss": "smooth_l1_loss, out=",
             "smooth_l1_loss_backward": "smooth_l1_loss_backward, out=",
+            "layer_norm": "native_layer_norm",
+            "layer_norm_backward": "native_layer_norm_backward",
+            "layer_norm_grad": "",
             "layer_norm_grad_beta": "native_layer_norm_backward",
             "moe_token_permute_grad": "embedding_bag",
+            "moe_token_permute": "",
+            "moe_token_unpermute": "embedding_bag",
+            "moe_token_unpermute_grad": "",
+            "nsa_compress": "",
             "nsa_compress_grad": "",
         }[name]
     ]

@@ -12,7 +12,7 @@ ROOT = Path(anycann.__file__).parent
 DOORS = ("aclnn", "acl", "cabi", "torch", "ascendc")
 ON_TOP = ("check", "bench", "cli")
 LAYERS = {
-    **dict.fromkeys(("errors", "dtypes", "products", "caches", "buffers"), 0),
+    **dict.fromkeys(("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "cuda"), 0),
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
     "spec": 2,
     **dict.fromkeys(("bind", "describe", "streams", "backends"), 3),
@@ -27,7 +27,16 @@ CORE = tuple(name for name, layer in LAYERS.items() if layer < 5 and name != "ba
 MAY_IMPORT_FROM_BACKENDS = {"runtime": {"match"}}  # how a repeated call is recognised
 OPERATORS = sorted(path.name for path in (ROOT / "ops").iterdir() if (path / "spec.py").exists())
 FILES = {"__init__.py", "spec.py", "reference.py", "cpu.py"}
-HELPERS = {"gelu_backward_v2": {"coefficients.py", "derivative.py", "tables.py"}}
+HELPERS = {
+    "gelu_backward_v2": {"coefficients.py", "derivative.py", "pieces.py", "slopes.py", "tables.py"},
+    "gelu_v2": {"coefficients.py", "tables.py", "value.py"},
+    "smooth_l1_loss_backward": {"norm.py"},
+}
+GPU_ONLY = {"gpu.py", "slopes.py"}
+SHARED = {  # what the contracts of a family have in common, beside their folders
+    "column_sums": {"layer_norm_backward", "layer_norm_grad_beta"},
+    "windows": {"nsa_compress", "nsa_compress_grad"},
+}
 COMPILERS = {"numba", "llvmlite", "cffi", "triton"}
 
 
@@ -133,10 +142,20 @@ def test_backends_know_no_operator(path: Path) -> None:
 
 def test_an_operator_is_a_folder_of_the_expected_files() -> None:
     for operator in OPERATORS:
-        found = {path.name for path in (ROOT / "ops" / operator).iterdir() if path.name != "__pycache__"}
+        found = {path.name for path in (ROOT / "ops" / operator).iterdir() if path.name not in ("__pycache__", "gpu.py")}
         assert found == FILES | HELPERS.get(operator, set()), operator
     others = {path.name for path in (ROOT / "ops").iterdir() if path.name not in OPERATORS} - {"__pycache__"}
-    assert others == {"__init__.py"}
+    assert others == {"__init__.py", *(f"{name}.py" for name in SHARED)}
+
+
+def test_what_a_family_shares_is_used_by_all_of_it_and_no_other_operator() -> None:
+    users: dict[str, set[str]] = {name: set() for name in SHARED}
+    for path in sources():
+        for other in own_imports(path):
+            if other[:1] == ("ops",) and other[1:2] and other[1] in SHARED and parts(path)[0] == "ops":
+                users[other[1]].add(parts(path)[1])
+    assert users == SHARED
+    assert not [name for name in SHARED if own_imports(ROOT / "ops" / f"{name}.py")]
 
 
 @by_source
@@ -144,8 +163,10 @@ def test_files_of_an_operator_import_what_they_may(path: Path) -> None:
     module = parts(path)
     if module[:1] != ("ops",) or len(module) == 1:
         return
-    here = module[:2]
+    here, family = module[:2], {("ops", name) for name, users in SHARED.items() if module[1] in users}
     for other in own_imports(path):
+        if other in family and path.name != "__init__.py":
+            continue
         if path.name == "spec.py":
             allowed = other in (("spec",), ("products",))
         elif path.name == "reference.py":
@@ -153,9 +174,10 @@ def test_files_of_an_operator_import_what_they_may(path: Path) -> None:
         elif path.name == "__init__.py":
             allowed = other in ((*here, "spec"), ("runtime",))
         else:
-            kernel = other[:1] == ("backends",) and (other[1].startswith(path.stem[:3]) or other[1] in ("cpu", "threads"))
+            own = ("gpu",) if path.name in GPU_ONLY else ("cpu", "threads")
+            kernel = other[:1] == ("backends",) and (other[1].startswith(path.stem[:3]) or other[1] in own)
             helper = other[:1] == ("backends",) and other[1].startswith("cpu") and path.name not in FILES
-            allowed = kernel or helper or other in (("bind",), ("spec",)) or (other[:2] == here and other[2:] != ("reference",))
+            allowed = kernel or helper or other in (("bind",), ("spec",), ("tensor",)) or (other[:2] == here and other[2:] != ("reference",))
         assert allowed, f"{'.'.join(module)} imports {'.'.join(other)}"
 
 
@@ -172,7 +194,7 @@ def test_backends_of_one_operator_do_not_import_each_other() -> None:
 def test_no_operator_imports_another(path: Path) -> None:
     module = parts(path)
     if module[:1] == ("ops",) and len(module) > 1:
-        assert {other[1] for other in own_imports(path) if other[:1] == ("ops",) and len(other) > 1} <= {module[1]}
+        assert {other[1] for other in own_imports(path) if other[:1] == ("ops",) and len(other) > 1} <= {module[1], *SHARED}
 
 
 @by_source
@@ -193,14 +215,14 @@ def test_third_party_packages_where_they_belong(path: Path) -> None:
         allowed = {"typer", "rich", "torch", "numba", "llvmlite"}
     elif module[:1] == ("check",):
         allowed = {"mpmath"}
-    elif module[:1] == ("torch",):
+    elif module[:1] in (("torch",), ("cuda",)):
         allowed = {"torch"}
     elif module[:1] in (("cabi",), ("ascendc",)):
         allowed = {"cffi"}
     elif module[:1] == ("backends",) and module[-1:] != ("threads",):
         allowed = {"numba", "llvmlite"} if not module[-1].startswith("gpu") else {"triton", "torch"}
     elif module[:1] == ("ops",) and path.name not in ("spec.py", "reference.py", "__init__.py"):
-        allowed = {"numba", "llvmlite"} if path.name != "gpu.py" else {"triton", "torch"}
+        allowed = {"numba", "llvmlite"} if path.name not in GPU_ONLY else {"triton"}
     else:
         allowed = set()
     assert heavy <= allowed

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anycann
-from contract_calls import Call, Draft, Layout, contiguous, home, numpy_dtype
+from contract_calls import POISON, Call, Draft, Layout, contiguous, home, numpy_dtype
 from contract_facts import (
     ACL_DTYPES,
     FACTS,
@@ -26,6 +27,7 @@ from contract_facts import (
     MOE,
     NOT_IN_NUMPY,
     NSA,
+    NSA_FORWARD,
     PASS_CODES,
     SERIES,
     SMOOTH_L1,
@@ -54,9 +56,9 @@ def fault(stage: str, label: str, blames: Any, touches: Any, edit: Callable[[Dra
 
 def nulls(fact: Fact, series: Series) -> Iterator[Fault]:
     everything = ("dtype", "shape", "layout", "format", "value", "read_only")
-    for name in (*fact.tensors, *fact.strings):
+    for name in (*(tensor for tensor in fact.tensors if tensor not in fact.optional), *fact.strings):
         doors = ("aclnn",) if name in fact.outputs else ("python", "aclnn")
-        touches = [(name, what) for what in everything]
+        touches = [(name, what) for what in everything] + [(mask, "value") for mask, _ in [fact.masks.get(name, ("", 0))]]
         yield fault("null", f"{name} null", [name], touches, lambda draft, name=name: draft.null.add(name), doors)
 
 
@@ -72,19 +74,25 @@ def dtypes(fact: Fact, series: Series) -> Iterator[Fault]:
 
 
 def dtype_calls(fact: Fact, series: Series, door: str) -> Iterator[tuple[dict[str, str], bool]]:
-    """All combinations of listed dtypes of the floating tensors, and whether they belong together."""
+    """Combinations of listed dtypes of the floating tensors, and whether they belong together: of many that do not, a sample."""
     names = [name for name in fact.tensors if name not in fact.fixed]
-    for kinds in itertools.product(*(fact.listed(name, series, door) for name in names)):
+    choices = [fact.listed(name, series, door) for name in names]
+    share = min(1.0, MOST_DTYPES / math.prod(map(len, choices)))
+    choose = random.Random(f"{fact.api} {series.name} {door}")
+    for kinds in itertools.product(*choices):
         given = dict(zip(names, kinds, strict=True))
-        result = fact.result_dtype({name: given.get(name, fact.fixed.get(name, "")) for name in fact.inputs})
-        yield (
-            given,
-            (
-                result is not None
-                and all(result[name] in fact.listed(name, series, door) for name in fact.outputs)
-                and all(castable(result[name], given[name]) if fact.any_castable else result[name] == given[name] for name in fact.outputs)
-            ),
+        full = fact.fixed | given
+        result = fact.result_dtype({name: full[name] for name in fact.inputs})
+        together = (
+            result is not None
+            and all(result[name] in fact.listed(name, series, door) for name in fact.outputs)
+            and all(castable(result[name], full[name]) if fact.any_castable else result[name] == full[name] for name in fact.outputs)
         )
+        if together or choose.random() < share:
+            yield given, together
+
+
+MOST_DTYPES = 400  # combinations of dtypes that do not belong together
 
 
 def promotions(fact: Fact, series: Series) -> Iterator[Fault]:
@@ -152,7 +160,8 @@ def aliases(fact: Fact, series: Series) -> Iterator[Fault]:
     for name in fact.outputs:
         shape = fact.shapes(fact.sizes)[name]
         steps = [(*contiguous(shape)[:axis], 0, *contiguous(shape)[axis + 1 :]) for axis, size in enumerate(shape) if size > 1]
-        steps += [(0,) * len(shape)] + ([(1,) * len(shape), (shape[-1] - 1, 1) * (len(shape) == 2)] if len(shape) > 1 else [])
+        several = sum(size > 1 for size in shape) > 1
+        steps += [(0,) * len(shape)] + ([(1,) * len(shape), (shape[-1] - 1, 1) * (len(shape) == 2)] if several else [])
         for strides in filter(None, steps):
             edit = lambda draft, name=name, strides=strides: draft.layouts.update({name: lambda shape: {"strides": strides}})  # noqa: E731
             yield fault("alias", f"{name} strides {strides}", [name], [(name, "layout"), (name, "shape")], edit)
@@ -194,6 +203,16 @@ REFUSED_SIZES: dict[str, tuple[tuple[str, dict[str, Any], tuple[str, ...], tuple
         ("empty", {"T": 0}, EMPTY, STRICT),
         ("empty", {"T": 31}, EMPTY, STRICT),
         ("empty", {"ends": [31, 31, 60, 80]}, EMPTY, STRICT),
+    ),
+    NSA_FORWARD.api: (
+        *(("tiling", {"W": block}, (BLOCK,), BOTH) for block in (17, 24, 31, 33, 40)),
+        *(("tiling", {"W": 48, "s": stride}, (STRIDE,), BOTH) for stride in (1, 8, 15, 17, 24)),
+        *(("tiling", {"D": width}, ("input", "output"), BOTH) for width in (1, 8, 15, 17, 24)),
+        *(("tiling", {"W": 16, "s": stride}, (BLOCK, STRIDE), BOTH) for stride in (32, 48)),
+        *(("empty", {axis: 0}, ("input", "weight", "output"), BOTH) for axis in ("N", "D")),
+        ("empty", {"T": 0, "ends": [0]}, ("input", "output"), STRICT),
+        ("empty", {"T": 31, "ends": [31]}, ("output",), STRICT),
+        ("empty", {"ends": [31, 31, 60, 80]}, ("output",), STRICT),
     ),
 }
 
@@ -328,7 +347,7 @@ def test_every_listed_combination_of_dtypes_is_accepted(fact: Fact, series: Seri
             if door == "python" and not (fact.any_castable and len({*given.values()}) > 1):
                 results = Call(Draft(fact, dtypes=given, omitted=True), door).make(series)
                 for name, result in zip(fact.outputs, results if isinstance(results, tuple) else (results,), strict=True):
-                    assert (result.dtype, result.shape) == (numpy_dtype(given[name]), Draft(fact).shape(name))
+                    assert (result.dtype, result.shape) == (numpy_dtype((fact.fixed | given)[name]), Draft(fact).shape(name))
 
 
 @by_operator
@@ -340,16 +359,44 @@ def test_every_allowed_attribute_value_is_accepted(fact: Fact) -> None:
 
 
 @by_operator
+def test_an_optional_tensor_may_be_null(fact: Fact) -> None:
+    series = home(fact)
+    for door, count in itertools.product(fact.doors, range(1, len(fact.optional) + 1)):
+        for names in itertools.combinations(fact.optional, count):
+            call = Call(Draft(fact, null=set(names)), door)
+            call.make(series)
+            assert door == "aclnn" or not call.untouched()
+
+
+@by_operator
+def test_an_output_that_is_not_chosen_may_be_anything_and_is_left_alone(fact: Fact) -> None:
+    series = home(fact)
+    for door, (output, (mask, place)) in itertools.product(fact.doors, fact.masks.items()):
+        for chosen in itertools.product((False, True), repeat=len(fact.masks)):
+            if chosen[place]:
+                continue
+            for changed in ({"null": {output}}, {"dtypes": {output: "int8"}}, {"shapes": {output: (1, 2)}}, {"read_only": {output}}):
+                call = Call(Draft(fact, attributes={mask: chosen}, **changed), door)
+                result = call.make(series)
+                assert output not in call.buffers or np.all(call.buffers[output] == POISON)
+                assert door == "aclnn" or [value is not None for value in result] == [*chosen]
+
+
+@by_operator
 def test_every_documented_rank_is_accepted(fact: Fact) -> None:
     series = home(fact)
     for name, allowed in fact.ranks.items():
         for rank in allowed:
             if rank < len(Draft(fact).shape(name)) or len(allowed) == 1:
                 continue
-            changed = {other: (1,) * (rank - len(shape)) + shape for other in fact.tensors if len(shape := Draft(fact).shape(other)) > 1}
+            larger = {other: shape for other in fact.tensors if len(shape := Draft(fact).shape(other)) > 1}
+            changed = {other: (1,) * (rank - len(shape)) + shape for other, shape in larger.items()}
+            if not fact.fits(fact.shapes(fact.sizes) | changed, Draft(fact).values()):
+                more = rank - len(Draft(fact).shape(name))
+                changed = {other: (1,) * min(more, 8 - max(map(len, larger.values()))) + shape for other, shape in larger.items()}
             for door in fact.doors:
                 Call(Draft(fact, shapes=changed), door).make(series)
-    if all(0 in allowed for allowed in fact.ranks.values()):
+    if all(0 in allowed for allowed in fact.ranks.values()) and fact.fits(dict.fromkeys(fact.tensors, ()), Draft(fact).values()):
         for door in fact.doors:
             Call(Draft(fact, shapes=dict.fromkeys(fact.tensors, ())), door).make(series)
 
@@ -379,15 +426,23 @@ def test_a_tensor_that_is_no_array_is_a_type_error(fact: Fact, value: Any) -> No
 
 WRONG_TYPES: dict[str, tuple[Any, ...]] = {
     "approximate": (0, 1.0, ["none"], True),
+    "aclnnGeluV2.approximate": (1.0, [0], 1j, None),
     "reduction": (1.0, [1], 1j, None),
     "beta": ("1", None, [1.0], 1j, "nan"),
     "numTopk": (2.0, "2", None, [2], 1j),
     "paddedModeOptional": ("False", None, 0.0, []),
+    "paddedMode": ("False", None, 0.0, []),
+    "numOutTokens": (2.0, "2", None, [2], 1j),
+    "restoreShapeOptional": (80, 80.0, [80.0], "80", [None], [[80]]),
     "actSeqLenOptional": (80, 80.0, [80.0], "80", [None], [[80]]),
     "compressBlockSize": (32.0, "32", None, [32]),
     "compressStride": (16.0, "16", None, [16]),
     "actSeqLenType": (0.0, "0", None),
     "layoutOptional": (0, ["TND"], True),
+    "normalizedShape": (5, 5.0, "5", [5.0], [None], [[5]]),
+    "outputMask": (True, 1, "TTT", [None] * 3, [0.5] * 3, [[True]] * 3),
+    "eps": ("1", None, [1.0], 1j, "nan"),
+    "epsilon": ("1", None, [1.0], 1j, "nan"),
 }
 
 
@@ -395,7 +450,7 @@ WRONG_TYPES: dict[str, tuple[Any, ...]] = {
 def test_an_attribute_of_a_wrong_python_type_is_a_type_error(fact: Fact) -> None:
     series = home(fact)
     for door, name in itertools.product(fact.doors, fact.attributes(fact.sizes)):
-        for value in WRONG_TYPES[name]:
+        for value in WRONG_TYPES.get(f"{fact.api}.{name}") or WRONG_TYPES[name]:
             call = Call(Draft(fact), door)
             call.arguments[name] = value
             with pytest.raises(TypeError, match=call.spelled(name)):
@@ -409,7 +464,7 @@ def test_names_of_values_are_for_the_python_function_only(fact: Fact) -> None:
         return
     series = home(fact)
     for value in ("none", "mean", "sum"):
-        Call(Draft(fact, attributes={"reduction": value}), "python").make(series)
+        Call(Draft(fact, attributes={"reduction": value}, omitted=True), "python").make(series)
         with pytest.raises(TypeError, match="reduction"):
             Call(Draft(fact, attributes={"reduction": value}), "aclnn").make(series)
 
@@ -422,7 +477,7 @@ def test_a_doubly_wrong_call_of_wrong_python_type_still_writes_nothing(fact: Fac
         call = Call(Draft(fact), door)
         if missing == "input":
             call.arguments[fact.inputs[0]] = None
-            call.arguments[fact.inputs[1]] = "text"
+            call.arguments[(fact.inputs + fact.outputs)[1]] = "text"
             expected: type[Exception] = TypeError
         else:
             call.arguments[fact.inputs[0]] = None

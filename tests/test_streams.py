@@ -222,6 +222,23 @@ def test_synchronize_waits_for_what_was_submitted_before_it_and_not_for_more() -
 # events
 
 
+def test_a_stream_never_waits_for_a_record_that_comes_later_in_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, event = Stream(), Event()
+    run = Stream.run_or_submit
+    waiter = threading.Thread(target=stream.wait_event, args=(event,))
+
+    def late(self: Stream, task: Callable[[], None]) -> None:
+        waiter.start()  # another thread waits for the event while its record is on the way to the same stream
+        waiter.join(0.2)
+        run(self, task)
+
+    monkeypatch.setattr(Stream, "run_or_submit", late)
+    event.record(stream)
+    waiter.join()
+    stream.synchronize(5000)
+    assert event.query()
+
+
 def test_an_event_is_reached_after_the_work_before_it() -> None:
     stream, event, gate, seen = Stream(), Event(), Gate(), []
     assert event.query(), "an event that was never recorded has nothing to wait for"
@@ -482,7 +499,7 @@ def test_operators_on_many_streams_give_the_same_bits(fact: Fact) -> None:
 def test_runs_on_one_stream_see_each_others_results(fact: Fact) -> None:
     """A run that reads what the run before it on the same stream writes."""
     call, stream, gate = sample(fact), Stream(), Gate()
-    results: list[Any] = [output.astype(call.kind) * 0 for output in call.outputs()]
+    results: list[Any] = [output * 0 for output in call.outputs()]
     name = next(name for name in fact.inputs if name not in fact.fixed)
     late = call.inputs[name].copy() * 0
     stream.submit(gate)

@@ -24,7 +24,7 @@ from operands import (
 )
 
 from anycann import moe_token_permute_grad
-from anycann.ops.moe_token_permute_grad import cpu
+from anycann.backends import cpu_gather
 from anycann.ops.moe_token_permute_grad.reference import reference
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
@@ -188,7 +188,7 @@ def test_more_elements_than_32_bits_count():
 
 
 def address(target, index, stride, size):
-    target[0] = cpu.row_address(4096, index, stride, size)
+    target[0] = cpu_gather.row_address(4096, index, stride, size)
 
 
 @pytest.mark.parametrize(("index", "stride", "size"), [(2**31 - 1, 7168, 4), (70_000, 65_536, 2), (2**31 - 1, -7168, 2), (0, 2**40, 4)])

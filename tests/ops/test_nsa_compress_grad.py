@@ -26,7 +26,8 @@ from operands import (
 
 from anycann import nsa_compress_grad
 from anycann.ops.nsa_compress_grad.reference import reference
-from anycann.ops.nsa_compress_grad.spec import LANES, RUN_D, TOKENS_PER_PARTIAL, windows
+from anycann.ops.nsa_compress_grad.spec import LANES, RUN_D, TOKENS_PER_PARTIAL
+from anycann.ops.windows import windows
 
 ANY_DATA, RANDOM_DATA = 1.1e-6, 5e-7
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)

@@ -22,6 +22,10 @@ def digest():
     results = (
         anycann.gelu_backward_v2(normal((7, 333), brain, 1), normal((7, 333), brain, 2), "tanh"),
         anycann.gelu_backward_v2(normal((333,), half, 1), lay(normal((7, 333), full, 2, 4), "transposed"), "none"),
+        anycann.gelu_v2(lay(normal((7, 333), full, 2, 4), "transposed"), "tanh"),
+        anycann.gelu_v2(normal((7, 333), brain, 2), "none"),
+        anycann.smooth_l1_loss(normal((5, 437), half, 2), normal((5, 1), full, 3), "none", 0.7),
+        anycann.smooth_l1_loss(normal((5, 437), brain, 2), normal((5, 437), brain, 3), "mean", 0.5),
         anycann.smooth_l1_loss_backward(normal((1,), half, 1), normal((5, 437), half, 2), normal((5, 1), half, 3), "mean", 0.7),
         anycann.smooth_l1_loss_backward(normal((1,), half, 1), normal((5, 437), brain, 2), normal((5, 1), full, 3), "none", 0.5),
         *anycann.layer_norm_grad_beta(normal((1100, 70), half, 1), normal((1100, 70), half, 2)),

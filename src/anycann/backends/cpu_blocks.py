@@ -51,9 +51,9 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "entries", "fetch", "fetch_entries", "flush", "layout",
-    "layouts", "nest_of", "offset_of", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums", "streams",
-    "sweep", "unload",
+    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout",
+    "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums",
+    "streams", "sweep", "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -181,7 +181,7 @@ def offset_of(words: int, flat: int) -> int:
 
 
 @apart
-def _copy_block(size: int, address: int, words: int, flat: int, n: int, packed: int, outward: int) -> None:
+def copy_block(size: int, address: int, words: int, flat: int, n: int, packed: int, outward: int) -> None:
     """Copy n elements from `flat` on, bit for bit, between where they lie and packed memory."""
     inner, stride, outer, jump = load1_i64(words, 2), load1_i64(words, 3), load1_i64(words, 4), load1_i64(words, 5)
     row = flat // inner
@@ -241,7 +241,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
             copy1(size, scratch, k, source, 0)
         source, step, n = scratch, 0, LANES
     elif stride != 1 or not whole:
-        _copy_block(size, address, words, flat, n, scratch, types.intp(0))
+        copy_block(size, address, words, flat, n, scratch, types.intp(0))
         source = scratch
     if itemsize(tag) == 4 and code != _SINGLE:
         _to_single(code, source, scratch + 4 * BLOCK, n)
@@ -270,7 +270,7 @@ def flush(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int, w
     if itemsize(tag) == 4 and code != _SINGLE:
         packed = scratch + 4 * BLOCK
         _from_single(code, scratch, packed, n)
-    _copy_block(size, address, words, flat, n, packed, types.intp(1))
+    copy_block(size, address, words, flat, n, packed, types.intp(1))
 
 
 @device
@@ -350,12 +350,18 @@ def round_odd(v: Any) -> Any:
 
 
 @device
+def once(tag: Tag, v: Any) -> Any:
+    """float64 to float32 so that storing it as `tag` gives what one rounding would."""
+    return narrow(v) if itemsize(tag) == 4 else round_odd(v)
+
+
+@device
 def _sum(given: tuple[Tag, int, int, int], i: int, m: int) -> Any:
     tag, sums, count, pitch = given
     total = load_f64(sums, i)
     for k in range(1, count):
         total = total + load_f64(sums + 8 * pitch * k, i)
-    return narrow(total) if itemsize(tag) == 4 else round_odd(total)
+    return once(tag, total)
 
 
 @apart

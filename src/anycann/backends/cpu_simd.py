@@ -47,7 +47,7 @@ __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits",
     "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_i", "sqrt", "store",
-    "store1", "store1_f64", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes", "tag_of",
+    "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes", "tag_of",
     "to_float", "widen",
 ]  # fmt: skip
 
@@ -181,6 +181,12 @@ def load1_i32(e: Emit, address: Value, i: Value) -> Value:
 def load1_i64(e: Emit, address: Value, i: Value) -> Value:
     """The int64 at i."""
     return e.read(address, i, 8, I64)
+
+
+@operation(types.void, _INTP, _INTP, types.int64)
+def store1_i32(e: Emit, address: Value, i: Value, value: Value) -> None:
+    """Write the low half of an int64 as the int32 at i."""
+    e.write(address, i, 4, e.b.trunc(value, I32))
 
 
 @operation(types.void, _INTP, _INTP, types.int64)

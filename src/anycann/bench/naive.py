@@ -29,6 +29,20 @@ def gelu_backward_v2(grad: Array, x: Array, approximate: str) -> Array:
     return grad * d
 
 
+def gelu_v2(x: Array, approximate: int) -> Array:
+    if approximate == 1:
+        y: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    else:
+        y = 0.5 * x * (1 + np.stack([_erf(row) for row in x / math.sqrt(2)]))  # row by row, to save memory
+    return y
+
+
+def smooth_l1_loss(prediction: Array, target: Array, reduction: int, beta: float) -> Array:
+    x = np.abs(prediction - target)
+    loss: Array = np.where(x < beta, 0.5 * x * x / beta, x - 0.5 * beta)
+    return loss if reduction == 0 else np.asarray(loss.mean() if reduction == 1 else loss.sum())
+
+
 def smooth_l1_loss_backward(grad: Array, prediction: Array, target: Array, reduction: int, beta: float) -> Array:
     x = prediction - target
     gradient: Array = np.where(np.abs(x) < beta, x / beta, np.sign(x)) * grad
@@ -53,7 +67,70 @@ def nsa_compress_grad(grad: Array, x: Array, weight: Array, lengths: None, block
     return dx, dw
 
 
+def layer_norm(x: Array, shape: tuple[int, ...], weight: Array, bias: Array, eps: float) -> tuple[Array, Array, Array]:
+    axes = tuple(range(-len(shape), 0))
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    rstd = 1 / np.sqrt(variance + np.float32(eps))
+    return (x - mean) * rstd * weight + bias, mean, rstd
+
+
+def layer_norm_backward(
+    dy: Array, x: Array, shape: tuple[int, ...], mean: Array, rstd: Array, weight: Array, bias: Array, mask: tuple[bool, ...]
+) -> tuple[Array, Array, Array]:
+    axes, rows = tuple(range(-len(shape), 0)), tuple(range(x.ndim - len(shape)))
+    normalised, g = (x - mean) * rstd, dy * weight
+    dx = (g - g.mean(axes, keepdims=True) - normalised * (g * normalised).mean(axes, keepdims=True)) * rstd
+    return dx, (dy * normalised).sum(rows), dy.sum(rows)
+
+
+def layer_norm_grad(dy: Array, x: Array, variance: Array, mean: Array, gamma: Array, epsilon: float) -> tuple[Array, Array]:
+    a, c, r = dy * gamma, x - mean[..., None], 1 / np.sqrt(variance + np.float32(epsilon))[..., None]
+    return (a - a.mean(-1, keepdims=True) - c * r * r * (a * c).mean(-1, keepdims=True)) * r, c * r
+
+
+def nsa_compress(x: Array, weight: Array, lengths: tuple[int, ...], layout: str, block: int, stride: int, *_: Any) -> Array:
+    count = (len(x) - block) // stride + 1
+    total = np.zeros((count, *x.shape[1:]), np.float32)
+    for w in range(block):
+        total += weight[w][:, None] * x[w : w + (count - 1) * stride + 1 : stride]
+    return total
+
+
+def moe_token_permute(tokens: Array, experts: NDArray[np.int64], count: int, padded: bool) -> tuple[Array, NDArray[np.intp]]:
+    order = np.argsort(experts, axis=None, kind="stable")
+    return tokens[order // experts.shape[1]], np.argsort(order)
+
+
+def moe_token_unpermute(rows: Array, places: NDArray[np.int32], probs: Array | None, *_: Any) -> Array:
+    if probs is None:
+        found: Array = rows[places]
+        return found
+    total: Array = (rows[places].reshape(*probs.shape, -1) * probs[:, :, None]).sum(axis=1)
+    return total
+
+
+def moe_token_unpermute_grad(rows: Array, grad: Array, places: NDArray[np.int32], probs: Array, *_: Any) -> tuple[Array, Array]:
+    copies, rows_grad = np.repeat(grad, probs.shape[1], axis=0), np.zeros_like(rows)
+    rows_grad[places] = copies * probs.reshape(-1, 1)
+    return rows_grad, (copies * rows[places]).sum(axis=1).reshape(probs.shape)
+
+
 NAIVE: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (gelu_backward_v2, smooth_l1_loss_backward, layer_norm_grad_beta, moe_token_permute_grad, nsa_compress_grad)
+    for function in (
+        gelu_backward_v2,
+        gelu_v2,
+        smooth_l1_loss,
+        smooth_l1_loss_backward,
+        layer_norm,
+        layer_norm_backward,
+        layer_norm_grad,
+        layer_norm_grad_beta,
+        moe_token_permute,
+        moe_token_permute_grad,
+        moe_token_unpermute,
+        moe_token_unpermute_grad,
+        nsa_compress,
+        nsa_compress_grad,
+    )
 }

@@ -26,9 +26,27 @@ _GELU = {"gradOutput": (64,), "self": (64,)}
 _WINDOW = {"compressBlockSize": 32, "compressStride": 16}
 SMALLEST = {
     "gelu_backward_v2": Workload("64", _GELU),
+    "gelu_v2": Workload("64", {"x": (64,)}),
+    "smooth_l1_loss": Workload("64", {"self": (64,), "target": (64,)}, {"reduction": 0}),
     "smooth_l1_loss_backward": Workload("64", {"gradOut": (1,), "self": (64,), "target": (64,)}),
+    "layer_norm": Workload("4x16", {"input": (4, 16), "weightOptional": (16,), "biasOptional": (16,)}, {"normalizedShape": (16,)}),
+    "layer_norm_backward": Workload(
+        "4x16",
+        {"gradOut": (4, 16), "input": (4, 16), "mean": (4, 1), "rstd": (4, 1), "weightOptional": (16,)},
+        {"normalizedShape": (16,)},
+    ),
+    "layer_norm_grad": Workload(
+        "4x16", {"inputDy": (4, 16), "inputX": (4, 16), "inputVariance": (4,), "inputMean": (4,), "inputGamma": (16,)}
+    ),
     "layer_norm_grad_beta": Workload("4x16", {"resForGamma": (4, 16), "inputDy": (4, 16)}),
     "moe_token_permute_grad": Workload("8x8, K=2", {"permutedOutputGrad": (8, 8), "sortedIndices": (8,)}, {"numTopk": 2}),
+    "moe_token_permute": Workload("4x8, K=2", {"tokens": (4, 8), "indices": (4, 2)}),
+    "moe_token_unpermute": Workload("8x8, K=2", {"permutedTokens": (8, 8), "sortedIndices": (8,), "probsOptional": (4, 2)}),
+    "moe_token_unpermute_grad": Workload(
+        "8x8, K=2",
+        {"permuteTokensOptional": (8, 8), "unpermutedTokensGrad": (4, 8), "sortedIndices": (8,), "probsOptional": (4, 2)},
+    ),
+    "nsa_compress": Workload("32x1x16", {"input": (32, 1, 16), "weight": (32, 1)}, {**_WINDOW, "actSeqLenOptional": (32,)}),
     "nsa_compress_grad": Workload("32x1x16", {"outputGrad": (1, 1, 16), "input": (32, 1, 16), "weight": (32, 1)}, _WINDOW),
 }
 
@@ -92,7 +110,9 @@ def _phase_one(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
     values = {**_tensors(problem), **problem.attrs}
 
     def arguments(extra: int) -> list[Any]:
-        return [_descriptor(value, extra) if isinstance(value, np.ndarray) else value for value in (values[p.name] for p in spec.params)]
+        return [
+            _descriptor(value, extra) if isinstance(value, np.ndarray) else value for value in (values.get(p.name) for p in spec.params)
+        ]
 
     fresh = itertools.cycle([arguments(extra) for extra in range(2 * KEPT_PLANS)])  # forgotten before they come again
     same = arguments(2 * KEPT_PLANS)

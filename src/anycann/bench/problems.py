@@ -85,7 +85,7 @@ class Problem:
     def poison(self) -> None:
         """Fill the outputs with a pattern that no result has."""
         for out in self.outs:
-            out.view(np.uint8).fill(POISON)
+            out.reshape(-1).view(np.uint8).fill(POISON)
 
     def judge(self, results: Sequence[Array], promised: bool) -> Judgement:
         """Compare with the golden values: with `promised`, by the operator's promise; else it must only be the same function."""

@@ -38,18 +38,27 @@ class Target:
 
 _HALVES = ("float16", "bfloat16")
 _GELU, _NORM, _PERMUTE = "gelu_backward_v2", "layer_norm_grad_beta", "moe_token_permute_grad"
+_COPIES = "moe_token_permute", "moe_token_unpermute", "moe_token_unpermute_grad"
 
 TARGETS = (
     Target(_GELU, ("float32",), Steps(1.3, 1.8, 2.0), Steps(0.70, 0.85), where={"approximate": ("none",)}),
     Target(_GELU, ("float32",), Steps(2.4, 3.3, 4.0), Steps(0.70, 0.85), where={"approximate": ("tanh",)}),
     Target(_GELU, _HALVES, Steps(2.3, 3.2, 3.6), Steps(0.80, 0.92), where={"approximate": ("none",)}),
     Target(_GELU, _HALVES, Steps(5.0, 7.0, 8.0), Steps(0.80, 0.92), where={"approximate": ("tanh",)}),
+    Target("gelu_v2", ("float32",), Steps(1.3, 1.8, 2.0), Steps(0.70, 0.85), where={"approximate": (0,)}),
+    Target("gelu_v2", ("float32",), Steps(2.4, 3.3, 4.0), Steps(0.70, 0.85), where={"approximate": (1,)}),
+    Target("gelu_v2", _HALVES, Steps(1.3, 1.8, 2.0), Steps(0.60, 0.80), where={"approximate": (0,)}),
+    Target("gelu_v2", _HALVES, Steps(5.0, 7.0, 8.0), Steps(0.60, 0.80), where={"approximate": (1,)}),
+    Target("smooth_l1_loss", FLOATS, Steps(1.3, 1.7, 1.9), Steps(0.80, 0.92)),
     Target("smooth_l1_loss_backward", FLOATS, Steps(1.3, 1.7, 1.9), Steps(0.80, 0.92)),
+    *(Target(operator, FLOATS, Steps(1.0, 1.3, 1.5)) for operator in ("layer_norm", "layer_norm_backward", "layer_norm_grad")),
     Target(_NORM, ("float32",), Steps(1.05, 1.3, 1.5), Steps(0.80, 0.95)),
     Target(_NORM, ("bfloat16",), Steps(2.5, 3.3, 4.0), Steps(0.80, 0.95)),
     Target(_NORM, ("float16",), Steps(1.5, 2.0, 2.5), Steps(0.80, 0.95)),
     Target(_PERMUTE, ("bfloat16",), Steps(2.5, 4.0, 4.5), Steps(0.80, 0.95), where={"numTopk": (2,)}),
     Target(_PERMUTE, ("bfloat16",), Steps(1.05, 1.25, 1.5), Steps(0.85, 0.95), where={"numTopk": (6, 8)}),
+    *(Target(operator, ("bfloat16",), Steps(1.05, 1.25, 1.5)) for operator in _COPIES),
+    Target("nsa_compress", ("bfloat16",), Steps(3.5, 4.7, 6.0)),
     Target("nsa_compress_grad", ("bfloat16",), Steps(3.5, 4.7, 6.0), Steps(0.50, 0.75), Steps(10.0, 22.0, 30.0)),
 )
 

@@ -37,10 +37,17 @@ ROWS: tuple[tuple[str, str, Mapping[str, Any], str], ...] = (
     ("gelu_backward_v2", "ffn", {"approximate": "none"}, "bfloat16"),
     ("gelu_backward_v2", "ffn", {"approximate": "tanh"}, "float32"),
     ("gelu_backward_v2", "ffn", {"approximate": "tanh"}, "bfloat16"),
+    ("gelu_v2", "ffn", {}, "float32"),
+    ("gelu_v2", "ffn", {}, "bfloat16"),
+    ("smooth_l1_loss", "mean", {}, "float32"),
     ("smooth_l1_loss_backward", "mean", {}, "float32"),
     ("layer_norm_grad_beta", "8192x4096", {}, "float32"),
     ("layer_norm_grad_beta", "8192x4096", {}, "bfloat16"),
+    ("moe_token_permute", "mixtral", {}, "bfloat16"),
     ("moe_token_permute_grad", "mixtral", {}, "bfloat16"),
+    ("moe_token_unpermute", "mixtral", {}, "bfloat16"),
+    ("moe_token_unpermute_grad", "mixtral", {}, "bfloat16"),
+    ("nsa_compress", "n4d128", {}, "bfloat16"),
     ("nsa_compress_grad", "n4d128", {}, "bfloat16"),
 )
 

@@ -32,7 +32,8 @@ def find_operator(name: str) -> Operator:
     wanted = _plain(name)
     if wanted in known:
         return known[wanted]
-    close = [key for key in known if wanted and wanted in key] or difflib.get_close_matches(wanted, known, cutoff=0.5)
+    close = [key for key in known if wanted and wanted in key]
+    close = close or difflib.get_close_matches(wanted, known, 1, cutoff=0.9) or difflib.get_close_matches(wanted, known, cutoff=0.5)
     if close:
         raise Wrong(f"no operator is called {name!r}; did you mean {' or '.join(known[key].spec.python for key in close)}?")
     raise Wrong(f"no operator is called {name!r}; there are {', '.join(operator.spec.python for operator in ops.OPERATORS)}")

@@ -10,7 +10,7 @@ from anycann.cli.names import doors, product_label
 from anycann.cli.output import Wrong, table, titled
 from anycann.products import PRODUCTS
 from anycann.runtime import Operator
-from anycann.spec import Attr, OpSpec
+from anycann.spec import OpSpec
 
 __all__ = ["explain", "list_operators", "show"]
 
@@ -62,14 +62,13 @@ def _parameters(out: Console, spec: OpSpec) -> None:
     out.print(titled("Parameters, in the order of the C prototype" if spec.two_phase else "Parameters"))
     rows = table("parameter", "description", fixed=("parameter",))
     for param in spec.params:
-        ctype = param.ctype if isinstance(param, Attr) else "aclTensor *" if param.output else "const aclTensor *"
         names = Text(param.name, style="bold")
         if param.python != param.name:
             names.append(f"\n{param.python}", style="not bold")
         if spec.two_phase:
-            names.append(f"\n{ctype}", style="dim not bold")
-        words = describe.parameter(param)
-        rows.add_row(names, words.removeprefix(ctype.replace(" *", "*")).lstrip(", ") if spec.two_phase else words)
+            names.append(f"\n{param.ctype}", style="dim not bold")
+        words = describe.parameter(spec, param)
+        rows.add_row(names, words.removeprefix(param.ctype.replace(" *", "*")).lstrip(", ") if spec.two_phase else words)
         rows.add_section()
     out.print(rows)
 

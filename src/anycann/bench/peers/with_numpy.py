@@ -12,7 +12,8 @@ from anycann.check import samples
 
 __all__ = ["naive"]
 
-_TEMPORARIES = {"gelu_backward_v2": 6, "smooth_l1_loss_backward": 5}  # of the size of the largest tensor; 3 elsewhere
+# of the size of the largest tensor; 3 elsewhere
+_TEMPORARIES = {"gelu_backward_v2": 6, "gelu_v2": 5, "smooth_l1_loss": 5, "smooth_l1_loss_backward": 5}
 
 
 def naive(problem: Problem) -> Peer:

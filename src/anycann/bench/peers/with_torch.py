@@ -88,6 +88,30 @@ def _smooth_l1(case: _Case) -> tuple[list[Formulation], list[Peer]]:
     ]
 
 
+def _gelu_value(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    (x,) = case.inputs
+    mode = ("none", "tanh")[case.attrs["approximate"]]
+
+    def into() -> Any:
+        return _ATEN.gelu.out(x, approximate=mode, out=case.outs[0])
+
+    plain = Formulation("gelu", lambda x: torch.nn.functional.gelu(x, approximate=mode), (x,), single=True)
+    return [plain], [Peer("torch", "gelu, out=", False, into, True)]
+
+
+def _loss(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    reduction, beta = case.attrs["reduction"], case.attrs["beta"]
+
+    def into() -> Any:
+        return _ATEN.smooth_l1_loss.out(*case.inputs, reduction, beta, out=case.outs[0])
+
+    def loss(self: Any, target: Any) -> Any:
+        return torch.nn.functional.smooth_l1_loss(self, target, reduction=_REDUCTIONS[reduction], beta=beta)
+
+    plain = Formulation("smooth_l1_loss", loss, case.inputs, single=True)
+    return [plain], [Peer("torch", "smooth_l1_loss, out=", False, into, True)] if reduction == 0 else []  # else torch resizes what is given
+
+
 def _layer_norm(case: _Case) -> tuple[list[Formulation], list[Peer]]:
     normalised, dy = (tensor.reshape(-1, tensor.shape[-1]) for tensor in case.inputs)
     rows, width = dy.shape
@@ -106,6 +130,37 @@ def _layer_norm(case: _Case) -> tuple[list[Formulation], list[Peer]]:
 
     plain = Formulation("native_layer_norm_backward", backward, (normalised, dy), single=True)
     return [plain, Formulation("sum", sums, (normalised, dy))], [Peer("torch", "sum, out=", False, sums_into)]
+
+
+def _norm(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    shape, eps = list(case.attrs["normalizedShape"]), case.attrs["eps"]
+
+    def forward(x: Any, weight: Any, bias: Any) -> Any:
+        out, mean, rstd = _ATEN.native_layer_norm(x, shape, weight, bias, eps)
+        return out, mean.float(), rstd.float()
+
+    return [Formulation("native_layer_norm", forward, case.inputs, single=True)], []
+
+
+def _norm_backward(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    shape, mask = list(case.attrs["normalizedShape"]), list(case.attrs["outputMask"])
+
+    def backward(dy: Any, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any = None) -> Any:
+        return _ATEN.native_layer_norm_backward(dy, x, shape, mean, rstd, weight, weight if bias is None else bias, mask)
+
+    return [Formulation("native_layer_norm_backward", backward, case.inputs, single=True)], []
+
+
+def _norm_grad(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    epsilon = case.attrs["epsilon"]
+
+    def formula(dy: Any, x: Any, variance: Any, mean: Any, gamma: Any) -> Any:
+        a, c = dy.float() * gamma.float(), x.float() - mean.float()[..., None]
+        r = (variance.float() + epsilon).rsqrt()[..., None]
+        gradient = (a - a.mean(-1, keepdim=True) - c * r * r * (a * c).mean(-1, keepdim=True)) * r
+        return gradient.to(dy.dtype), (c * r).to(dy.dtype)
+
+    return [Formulation("formula", formula, case.inputs)], []
 
 
 def _permute(case: _Case) -> tuple[list[Formulation], list[Peer]]:
@@ -140,6 +195,64 @@ def _permute(case: _Case) -> tuple[list[Formulation], list[Peer]]:
     return formulations, peers
 
 
+def _forward_permute(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    def sort(tokens: Any, experts: Any) -> Any:
+        order = torch.argsort(experts.view(-1), stable=True)
+        return tokens.index_select(0, order // experts.shape[1]), torch.argsort(order).to(torch.int32)
+
+    return [Formulation("argsort + index_select", sort, case.inputs)], []
+
+
+def _unpermute(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    rows, places, *weights = case.inputs
+    (out,) = case.outs
+    if not weights:
+        return [], [Peer("torch", "index_select, out=", False, lambda: torch.index_select(rows, 0, places, out=out))]
+    (probs,) = weights
+    listed, width = places.view(probs.shape), rows.shape[1]
+
+    def bags(rows: Any, listed: Any, probs: Any) -> Any:
+        return torch.nn.functional.embedding_bag(listed, rows, mode="sum", per_sample_weights=probs)
+
+    def gather(rows: Any, places: Any, probs: Any) -> Any:
+        return (rows.index_select(0, places).view(*probs.shape, width) * probs.unsqueeze(-1)).sum(1)
+
+    return [
+        Formulation("embedding_bag", bags, (rows, listed, probs), compiled=False, single=True),
+        Formulation("index_select + sum", gather, (rows, places, probs)),
+    ], []
+
+
+def _unpermute_grad(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    rows, grad, places, probs = case.inputs
+
+    def copies(rows: Any, grad: Any, places: Any, probs: Any) -> Any:
+        spread = grad.repeat_interleave(probs.shape[1], 0)
+        rows_grad = torch.zeros_like(rows).index_copy(0, places, spread * probs.view(-1, 1))
+        return rows_grad, (spread * rows.index_select(0, places)).sum(1).view(probs.shape)
+
+    return [Formulation("index_copy + index_select", copies, (rows, grad, places.long(), probs))], []
+
+
+def _compress(case: _Case) -> tuple[list[Formulation], list[Peer]]:
+    x, weight = case.inputs
+    block, stride = case.attrs["compressBlockSize"], case.attrs["compressStride"]
+    terms, (heads, width) = block // stride, x.shape[1:]
+
+    def unfold(x: Any, weight: Any) -> Any:
+        return torch.einsum("cndw,wn->cnd", x.unfold(0, block, stride), weight)
+
+    def broadcast(x: Any, weight: Any) -> Any:
+        """Window c is over the token blocks c, c + 1, …: one broadcast product for each."""
+        blocks, spread = x.view(-1, stride, heads, width), weight.view(terms, stride, heads, 1)
+        count = len(blocks) - terms + 1
+        return sum((blocks[k : k + count] * spread[k]).sum(1) for k in range(terms))
+
+    found = [Formulation("unfold + einsum", unfold, (x, weight))]
+    whole = block % stride == 0 and len(x) % stride == 0
+    return [*found, Formulation(f"{terms}-term broadcast", broadcast, (x, weight))] if whole else found, []
+
+
 def _nsa(case: _Case) -> tuple[list[Formulation], list[Peer]]:
     dy, x, weight = case.inputs
     block, stride = case.attrs["compressBlockSize"], case.attrs["compressStride"]
@@ -167,9 +280,18 @@ def _nsa(case: _Case) -> tuple[list[Formulation], list[Peer]]:
 
 _CASES = {
     "gelu_backward_v2": _gelu,
+    "gelu_v2": _gelu_value,
+    "smooth_l1_loss": _loss,
     "smooth_l1_loss_backward": _smooth_l1,
+    "layer_norm": _norm,
+    "layer_norm_backward": _norm_backward,
+    "layer_norm_grad": _norm_grad,
     "layer_norm_grad_beta": _layer_norm,
     "moe_token_permute_grad": _permute,
+    "moe_token_permute": _forward_permute,
+    "moe_token_unpermute": _unpermute,
+    "moe_token_unpermute_grad": _unpermute_grad,
+    "nsa_compress": _compress,
     "nsa_compress_grad": _nsa,
 }
 

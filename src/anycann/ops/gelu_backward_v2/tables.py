@@ -7,13 +7,13 @@ d itself: both are facts about these 65,536 inputs that the tests establish with
 import functools
 import math
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.backends.cpu_tables import tabulated
+
 __all__ = ["table"]
 
-_DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
@@ -33,10 +33,4 @@ def _tanh(x: NDArray[np.float64]) -> NDArray[np.float64]:
 @functools.cache
 def table(dtype: str, approximate: str) -> NDArray[np.float32]:
     """d of the inputs with the bit patterns 0 to 65,535 of "float16" or "bfloat16", made in about 10 ms at the first use; read-only."""
-    kind = _DTYPES[dtype]
-    with np.errstate(all="ignore"):  # signalling NaNs, infinities and underflow are meant
-        x = np.arange(1 << 16, dtype=np.uint16).view(kind).astype(np.float64)
-        d = (_tanh if approximate == "tanh" else _exact)(x)
-        entries = np.where(np.isnan(d), np.float32(np.nan), d.astype(np.float32))
-    entries.setflags(write=False)
-    return entries
+    return tabulated(_tanh if approximate == "tanh" else _exact, dtype)

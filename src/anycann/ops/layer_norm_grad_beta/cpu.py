@@ -13,10 +13,11 @@ from numba import types
 
 from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import BLOCK, LAYOUT, SCRATCH, Held, layout, nest_of, offset_of, run_in, stack, store_sums
-from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_f64, load_tail, splat, store, store_f64, tag_of, widen
+from anycann.backends.cpu_columns import add_run, start_sums
+from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_tail, splat, store, tag_of
 from anycann.backends.threads import get_num_threads, parallel
 from anycann.bind import Call, Launch
-from anycann.ops.layer_norm_grad_beta.spec import ROWS_PER_RUN, RUNS_PER_PARTIAL
+from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 
 __all__ = ["plan"]
 
@@ -27,15 +28,15 @@ _CACHED = 2048  # columns whose float32 sums fit the first-level cache: memory i
 
 @device
 def _start(double: int, single: int, n: int, first: float) -> None:
+    start_sums(double, n, first)
     for i in range(0, n, LANES):
-        store_f64(double, i, widen(splat(first)))
         store(F32, single, i, splat(first))
 
 
 @device
 def _end_run(double: int, single: int, n: int) -> None:
     for i in range(0, n, LANES):
-        store_f64(double, i, load_f64(double, i) + widen(load(F32, single, i)))
+        add_run(double, single, i)
         store(F32, single, i, splat(-0.0))
 
 

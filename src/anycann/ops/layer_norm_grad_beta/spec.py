@@ -1,10 +1,8 @@
-"""The contract of LayerNormGradBeta on whole arrays, and the constants of its summation tree."""
+"""The contract of LayerNormGradBeta on whole arrays."""
 
+from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 from anycann.products import A2_BOX, A2_INFERENCE, A2_TRAINING, A3, ASCEND_950, INFERENCE
 from anycann.spec import FLOATS, OpSpec, Same, Tensor, Workload
-
-ROWS_PER_RUN = 16  # rows added one after the other in float32
-RUNS_PER_PARTIAL = 64  # runs added one after the other in float64; the partials then are, too
 
 SPEC = OpSpec(
     name="LayerNormGradBeta",

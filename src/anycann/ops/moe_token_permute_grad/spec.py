@@ -14,7 +14,9 @@ SPEC = OpSpec(
     formula="out[t, h] = sum over k < K of permutedOutputGrad[sortedIndices[t * K + k], h]",
     params=(
         Tensor("permutedOutputGrad", "R H", FLOATS, doc="gradient of the permuted tokens"),
-        Tensor("sortedIndices", "L", ("int32",), values="permutation", doc="row of each token's copies, K for every token"),
+        Tensor(
+            "sortedIndices", "L", ("int32",), values="permutation", below="max(R, L)", doc="row of each token's copies, K for every token"
+        ),
         Int("numTopk", required=True, low=1, high=512, alias="K", doc="copies of each token"),
         Bool("paddedModeOptional", default=False, allowed=(False,), doc="padded mode is not supported, on devices neither"),
         Tensor("out", "T H", FLOATS, dtype=Same("permutedOutputGrad"), output=True, doc="gradient of the tokens"),

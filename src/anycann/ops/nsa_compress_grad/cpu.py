@@ -47,7 +47,8 @@ from anycann.backends.cpu_simd import (
 )
 from anycann.backends.threads import get_num_threads, parallel
 from anycann.bind import Call, Launch
-from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL, sequences
+from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL
+from anycann.ops.windows import sequences
 
 __all__ = ["plan"]
 

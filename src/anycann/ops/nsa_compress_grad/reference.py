@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anycann.ops.nsa_compress_grad.spec import sequences
+from anycann.ops.windows import sequences
 
 __all__ = ["reference"]
 

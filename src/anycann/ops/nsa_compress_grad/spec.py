@@ -1,5 +1,6 @@
-"""The contract of aclnnNsaCompressGrad, its windows, and the constants of its summation tree."""
+"""The contract of aclnnNsaCompressGrad, and the constants of its summation tree."""
 
+from anycann.ops.windows import rising, total, windows
 from anycann.products import A2_TRAINING
 from anycann.spec import Int, IntArray, Let, OpSpec, Rule, Same, Str, Tensor, Workload
 
@@ -8,28 +9,6 @@ RUN_D = 256  # so many d, 16 a lane, make a run; runs are added in float64
 TOKENS_PER_PARTIAL = 1024  # tokens whose runs make one partial sum of weightGrad
 
 _SIXTEENTHS = ("float16", "bfloat16")
-
-
-def sequences(act_seq_len: tuple[int, ...] | None, tokens: int) -> list[tuple[int, int]]:
-    """(start, length) of each sequence, from the running sums of the lengths; None is one sequence of all tokens."""
-    ends = (tokens,) if act_seq_len is None else act_seq_len
-    starts = (0, *ends[:-1])
-    return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
-
-
-def windows(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride: int) -> int:
-    """How many windows all sequences have: a sequence shorter than a window has none."""
-    return sum((length - block) // stride + 1 for _, length in sequences(act_seq_len, tokens) if length >= block)
-
-
-def rising(act_seq_len: tuple[int, ...] | None) -> bool:
-    """Whether running sums start at 0 or above and do not decrease."""
-    return act_seq_len is None or all(low <= high for low, high in zip((0, *act_seq_len), act_seq_len, strict=False))
-
-
-def total(act_seq_len: tuple[int, ...] | None, tokens: int) -> int:
-    """The last running sum: all tokens."""
-    return tokens if act_seq_len is None else act_seq_len[-1] if act_seq_len else 0
 
 
 def _workload(name: str, tokens: int, heads: int, width: int, block: int = 32, stride: int = 16) -> Workload:
@@ -73,8 +52,26 @@ SPEC = OpSpec(
         Int("compressStride", required=True, low=1, alias="s", doc="tokens from one window to the next"),
         Int("actSeqLenType", default=0, low=0, high=0, doc="0: actSeqLen holds running sums"),
         Str("layoutOptional", default="TND", choices=("TND",), null="TND", doc="order of the axes"),
-        Tensor("inputGradOut", "T N D", _SIXTEENTHS, dtype=Same("input"), output=True, superset=("float32",), doc="gradient of input"),
-        Tensor("weightGradOut", "W N", _SIXTEENTHS, dtype=Same("weight"), output=True, superset=("float32",), doc="gradient of weight"),
+        Tensor(
+            "inputGradOut",
+            "T N D",
+            _SIXTEENTHS,
+            dtype=Same("input"),
+            output=True,
+            superset=("float32",),
+            const=True,
+            doc="gradient of input",
+        ),
+        Tensor(
+            "weightGradOut",
+            "W N",
+            _SIXTEENTHS,
+            dtype=Same("weight"),
+            output=True,
+            superset=("float32",),
+            const=True,
+            doc="gradient of weight",
+        ),
     ),
     rules=(
         Rule(

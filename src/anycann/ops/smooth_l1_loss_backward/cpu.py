@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device, kernel
@@ -17,6 +16,7 @@ from anycann.backends.cpu_blocks import LAYOUT, SCRATCH, block_in, block_out, fe
 from anycann.backends.cpu_simd import F32, Tag, absolute, fence, select, splat, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch, broadcast
+from anycann.ops.smooth_l1_loss_backward.norm import reciprocal
 
 __all__ = ["plan"]
 
@@ -77,14 +77,6 @@ def _smooth_l1(
         flat += n
     if stream:
         fence()
-
-
-def reciprocal(n: int) -> float:
-    """1 / n rounded once to float32."""
-    near = np.float32(1 / n)  # rounded twice, so it may be the neighbour of the nearest
-    candidates = [float(np.nextafter(near, np.float32(end))) for end in (0, 1)] + [float(near)]
-    ratios = [(candidate, *candidate.as_integer_ratio()) for candidate in candidates]
-    return min(ratios, key=lambda ratio: (abs(n * ratio[1] - ratio[2]) / ratio[2], ratio[1] & 1))[0]
 
 
 def plan(call: Call) -> tuple[int, Launch]:

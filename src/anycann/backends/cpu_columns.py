@@ -1,0 +1,55 @@
+"""Column sums of many rows: float32 sums of short runs of rows, added in float64, in an order that does not depend on threads."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import BLOCK, SCRATCH, Held, block_out, flush, layout, room, stack, store_sums
+from anycann.backends.cpu_simd import F32, LANES, Tag, load, load_f64, splat, store_f64, tag_of, widen
+from anycann.backends.threads import parallel
+from anycann.tensor import Tensor
+
+__all__ = ["TILE", "add_run", "start_sums", "totals"]
+
+TILE = 512  # columns that are worth a thread
+
+
+@device
+def start_sums(double: int, n: int, first: float) -> None:
+    """Begin n float64 sums; -0.0 is the one number that changes no first term."""
+    for i in range(0, n, LANES):
+        store_f64(double, i, widen(splat(first)))
+
+
+@device
+def add_run(double: int, single: int, i: int) -> None:
+    """Add a vector of the float32 sums of a run of rows."""
+    store_f64(double, i, load_f64(double, i) + widen(load(F32, single, i)))
+
+
+@kernel
+def _totals(tag: Tag, address: int, words: int, sums: int, partials: int, pitch: int, start: int, stop: int) -> None:
+    """Elements [start, stop) of an output, from partial sums that lie `pitch` apart."""
+    scratch = stack(SCRATCH)
+    i = start
+    while i < stop:
+        n = room(tag, words, i, min(BLOCK, stop - i))
+        place = block_out(tag, address, words, i, n, scratch)
+        store_sums(tag, sums + 8 * i, partials, pitch, place, 1, n)
+        flush(tag, address, words, i, n, scratch, place)
+        i += n
+
+
+def totals(output: Tensor | None, width: int, partials: int, pitch: int) -> Callable[[int, int], None]:
+    """What adds partial sums and writes an output, if there is one: given its address and theirs, which lie two pitches apart."""
+    if output is None:
+        return lambda address, sums: None
+    words = Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
+    entry = _totals.for_types(tag_of(output.dtype.name), *(types.intp,) * 7)
+
+    def write(address: int, sums: int) -> None:
+        parallel(lambda start, stop: entry(None, address, words.address, sums, partials, 2 * pitch, start, stop), width, TILE)
+
+    return write

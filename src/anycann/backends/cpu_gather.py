@@ -1,0 +1,236 @@
+"""Sums of rows that indices name: each result adds its kept rows, times weights if there are any, vector by vector in registers.
+
+An index that is negative or not below the number of rows is skipped, and so is a row whose weight is 0. The others are added in float32
+in the order of their indices, starting from the first; a sum of nothing is 0. Products with weights are rounded before they are added.
+While a tile of columns is added, the same vectors of the next one are prefetched: further on in the same rows, or for the next result.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_simd import (
+    F32,
+    LANES,
+    Tag,
+    fence,
+    itemsize,
+    load,
+    load1,
+    load1_i32,
+    load1_i64,
+    load_tail,
+    prefetch,
+    splat,
+    store,
+    store1,
+    store1_i64,
+    tag_of,
+)
+from anycann.backends.threads import parallel
+from anycann.tensor import Tensor
+
+__all__ = ["GRAIN", "MOST_ROWS", "row_address", "sums_of_rows", "zero"]
+
+MOST_ROWS = 512  # of a sum
+GRAIN = 1 << 15  # elements worth a thread
+
+_LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half of that
+_TWO_LISTS = 2 * _LIST
+_CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
+
+Weights = tuple[Tag, int, int, int] | None  # address, strides of results and of their rows
+
+
+@device
+def row_address(base: int, index: int, stride: int, size: int) -> int:
+    """Where a row begins; 64-bit, for an index of 32 bits times a stride may need more."""
+    place: int = base + types.int64(index) * stride * size
+    return place
+
+
+@apart
+def _kept_rows(
+    base: int,
+    stride: int,
+    size: int,
+    rows: int,
+    indices: int,
+    index_stride: int,
+    weights: Weights,
+    number: int,
+    k: int,
+    found: int,
+    factors: int,
+) -> int:
+    """Write the addresses of a result's kept rows to a list, in order, and give their number; the list is filled up with `base`."""
+    count = 0
+    for i in range(k):
+        index = load1_i32(indices, (number * k + i) * index_stride)
+        if not 0 <= index < rows:
+            continue
+        if weights is not None:
+            factor = load1(weights[0], weights[1], number * weights[2] + i * weights[3])
+            if factor == 0.0:
+                continue
+            store1(F32, factors, count, factor)
+        store1_i64(found, count, row_address(base, index, stride, size))
+        count += 1
+    for i in range(count, k):
+        store1_i64(found, i, base)
+    return count
+
+
+@device
+def _sum(given: Any, i: int, m: int) -> Any:
+    tag, found, _, count, column, ahead, ahead_column = given
+    total = load_tail(tag, load1_i64(found, 0), column + i, m)
+    prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
+    for k in range(1, count):
+        total = total + load_tail(tag, load1_i64(found, k), column + i, m)
+        prefetch(load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag))
+    return total
+
+
+@device
+def _weighted_sum(given: Any, i: int, m: int) -> Any:
+    tag, found, factors, count, column, ahead, ahead_column = given
+    total = load_tail(tag, load1_i64(found, 0), column + i, m) * load1(F32, factors, 0)
+    prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
+    for k in range(1, count):
+        total = total + load_tail(tag, load1_i64(found, k), column + i, m) * load1(F32, factors, k)
+        prefetch(load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag))
+    return total
+
+
+@device
+def zero(given: None, i: int, m: int) -> Any:
+    """What `sweep` computes to write zeros."""
+    return splat(0.0)
+
+
+@kernel
+def _add_rows(
+    tag: Tag,
+    p_rows: int,
+    p_indices: int,
+    weights: Weights,
+    p_out: int,
+    row_stride: int,
+    column_step: int,
+    index_stride: int,
+    out_stride: int,
+    out_step: int,
+    rows: int,
+    k: int,
+    width: int,
+    tile: int,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    """Results [start, stop) where the columns of a row lie side by side. Steps are the strides of columns.
+
+    A tile is at most BLOCK columns if those of the results do not lie side by side.
+    """
+    size, lists, halves, scratch = itemsize(tag), stack(_TWO_LISTS), stack(_LIST), stack(SCRATCH)
+    found, factors = lists + (start & 1) * _LIST, halves + (start & 1) * (_LIST // 2)
+    count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, start, k, found, factors)
+    for number in range(start, stop):
+        found, factors = lists + (number & 1) * _LIST, halves + (number & 1) * (_LIST // 2)
+        after, next_factors, next_count = lists + (~number & 1) * _LIST, halves + (~number & 1) * (_LIST // 2), 0
+        if number + 1 < stop:
+            next_count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, number + 1, k, after, next_factors)
+        for column in range(0, width, tile):
+            n = min(tile, width - column)
+            place = row_address(p_out, number, out_stride, size) + column * out_step * size
+            out = run_out(place, out_step, scratch)
+            turn = column + tile >= width and number + 1 < stop
+            ahead, ahead_column = (after, 0) if turn else (found, column + tile)
+            given = tag, found, factors, count, column, ahead, ahead_column
+            if count == 0:
+                sweep(zero, None, tag, out, n, False)
+            elif weights is None:
+                sweep(_sum, given, tag, out, n, stream and out_step == 1)
+            else:
+                sweep(_weighted_sum, given, tag, out, n, stream and out_step == 1)
+            unload(tag, place, out_step, n, scratch)
+        count = next_count
+    if stream:
+        fence()
+
+
+@kernel
+def _add_spread_rows(
+    tag: Tag,
+    p_rows: int,
+    p_indices: int,
+    weights: Weights,
+    p_out: int,
+    row_stride: int,
+    column_step: int,
+    index_stride: int,
+    out_stride: int,
+    out_step: int,
+    rows: int,
+    k: int,
+    width: int,
+    tile: int,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    """The same for any column_step: tiles of rows are brought together one by one; a tile is at most BLOCK."""
+    size, found, factors, scratch, total = itemsize(tag), stack(_LIST), stack(_LIST), stack(SCRATCH), stack(SCRATCH)
+    for number in range(start, stop):
+        count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, number, k, found, factors)
+        for column in range(0, width, tile):
+            n = min(tile, width - column)
+            for i in range(0, n, LANES):
+                store(F32, total, i, splat(-0.0 if count > 0 else 0.0))
+            for j in range(count):
+                row = run_in(tag, load1_i64(found, j) + column * column_step * size, column_step, n, scratch)
+                for i in range(0, n, LANES):
+                    term = load_tail(tag, row, i, min(LANES, n - i))
+                    if weights is not None:
+                        term = term * load1(F32, factors, j)
+                    store(F32, total, i, load(F32, total, i) + term)
+            place = row_address(p_out, number, out_stride, size) + column * out_step * size
+            sweep(fetch, (F32, total, 1), tag, run_out(place, out_step, scratch), n, stream and out_step == 1)
+            unload(tag, place, out_step, n, scratch)
+    if stream:
+        fence()
+
+
+def _tile(k: int, width: int, size: int) -> int:
+    """Columns of a tile: whole rows, or as many as the cache holds for this and the next, a multiple of 32."""
+    return max(128, min(width, _CACHED // (k * size) // 32 * 32))
+
+
+def sums_of_rows(source: Tensor, indices: Tensor, weights: Tensor | None, out: Tensor, k: int) -> Callable[[int, int, int, int], None]:
+    """A function of the addresses of source, indices, weights and out: out[t] is the sum of the rows that indices[t * k + i] name.
+
+    `weights` has k columns; k is at most MOST_ROWS.
+    """
+    (rows, width), tag = source.shape, tag_of(out.dtype.name)
+    beside = source.strides[1] == 1 or width == 1
+    weight_strides = None if weights is None else weights.strides
+    weights_type = types.none if weights is None else types.Tuple((tag_of(weights.dtype.name), types.intp, types.intp, types.intp))
+    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 12, types.boolean
+    entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
+    strides, stream = (*source.strides, *indices.strides, *out.strides), streams(out)
+    tile = _tile(k, width, out.dtype.itemsize) if beside and out.strides[1] == 1 else BLOCK
+    results, grain = out.shape[0], max(1, GRAIN // max(1, k * width))
+
+    def run(p_source: int, p_indices: int, p_weights: int, p_out: int) -> None:
+        weighted = None if weight_strides is None else (None, p_weights, *weight_strides)
+
+        def piece(start: int, stop: int) -> None:
+            entry(None, p_source, p_indices, weighted, p_out, *strides, rows, k, width, tile, start, stop, stream)
+
+        parallel(piece, results, grain)
+
+    return run

@@ -1,0 +1,245 @@
+"""Rows: operands whose last axes make one row each, and what kernels do with rows that were centred and scaled.
+
+A *row record* is the int64 words of how a tensor's rows lie: the layout of its rows, the layout of all its elements, and the stride
+inside a row where that is one loop, else ANY. Kernels walk a row in pieces of `piece_size` elements; a piece that is contiguous in
+memory is used where it lies, any other is copied.
+
+`gradients`, with centre m and scale r of each row, c = x - m, a = dy * weight and sums over the n elements of the row in float64:
+out = a * r + (k * c + b), k = -r**3 * sum(a * c) / n, b = -r * sum(a) / n. `shifted` adds -k * sum(c) / n to b: 0 but for the rounding
+of m. Beside it c * r, and column sums of dy * c * r and of dy: those of a run of rows in float32.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import (
+    AHEAD,
+    BLOCK,
+    LAYOUT,
+    SCRATCH,
+    Held,
+    block_in,
+    copy_block,
+    layout,
+    nest_of,
+    offset_of,
+    room,
+    run_in,
+    run_out,
+    stack,
+    sweep,
+    unload,
+)
+from anycann.backends.cpu_simd import (
+    F32,
+    LANES,
+    Tag,
+    fence,
+    fma,
+    iota,
+    itemsize,
+    load,
+    load1,
+    load1_i64,
+    load_tail,
+    prefetch,
+    select,
+    splat,
+    splat_i,
+    store_tail,
+    sum_lanes,
+    widen,
+)
+from anycann.backends.threads import parallel
+from anycann.dtypes import by_name
+from anycann.tensor import Tensor
+
+__all__ = ["GRAIN", "RECORD", "centred_tail", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record", "singles"]
+
+ANY = -(2**63)
+GRAIN = 1 << 14  # elements that are worth a thread
+RECORD = 2 * LAYOUT + 8  # bytes of a row record
+_STRIDE = RECORD // 8 - 1
+
+
+def record(tensor: Tensor, axes: int) -> list[int]:
+    """How the rows of a tensor lie, each of them its last `axes` axes."""
+    split = len(tensor.shape) - axes
+    nest = nest_of(tensor.strides[split:], tensor.shape[split:])
+    rows = layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split])
+    return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), nest[0][1] if len(nest) == 1 else ANY]
+
+
+def piece_size(records: Sequence[Sequence[int]], width: int) -> int:
+    """Elements of a piece: whole rows where every operand is used where it lies."""
+    return max(1, width) if all(words[-1] == 1 for words in records) else BLOCK
+
+
+@device
+def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> int:
+    """The address of n contiguous elements of a row from i on."""
+    stride = load1_i64(words, _STRIDE)
+    if stride != ANY:
+        return run_in(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
+    copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(0))
+    return scratch
+
+
+@device
+def piece_out(tag: Tag, address: int, words: int, row: int, i: int, scratch: int) -> int:
+    """Where to write a piece of a row from i on: in place, or in the scratch."""
+    stride = load1_i64(words, _STRIDE)
+    return run_out(address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, scratch)
+
+
+@device
+def put_piece(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> None:
+    """Finish what `piece_out` made."""
+    stride = load1_i64(words, _STRIDE)
+    if stride == ANY:
+        copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(1))
+    else:
+        unload(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
+
+
+@kernel
+def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, stop: int) -> None:
+    """Elements [start, stop) of a tensor of any dtype and layout as contiguous float32; `tag` is F32."""
+    scratch = stack(SCRATCH)
+    i = start
+    while i < stop:
+        n = min(room(tag, words, i, stop - i), BLOCK)
+        _, source, step = block_in(tag, address, words, i, n, scratch)
+        for k in range(0, n, LANES):
+            m = min(LANES, n - k)
+            store_tail(tag, target, i + k, load_tail(tag, source, k * step, m), m)
+        i += n
+
+
+def singles(tensor: Tensor | None, count: int, default: float) -> Callable[[int, int], None]:
+    """What writes the `count` elements of a tensor, or `default` where there is none, as float32: given its address and the target."""
+    constant = Held(np.array([default], np.float32))
+    where = layout(by_name("float32"), (0,), (count,)) if tensor is None else layout(tensor.dtype, tensor.strides, tensor.shape)
+    words, absent = Held(np.array(where, np.int64)), tensor is None
+    entry = _to_singles.for_types(F32, *(types.intp,) * 5)
+
+    def write(address: int, target: int) -> None:
+        source = constant.address if absent else address
+        parallel(lambda start, stop: entry(None, source, words.address, target, start, stop), count, GRAIN)
+
+    return write
+
+
+@device
+def centred_tail(tag: Tag, x: int, i: int, m: int, centre: float) -> Any:
+    """m <= 16 elements less the centre, 0 in the other lanes."""
+    return select(iota() < splat_i(np.int32(m)), load_tail(tag, x, i, m) - splat(centre), splat(0.0))
+
+
+@device
+def _gradient(given: tuple[Tag, int, int, int, float, float, float, float], i: int, m: int) -> Any:
+    tag, dy, x, weight, centre, scale, slope, base = given
+    a, c = load_tail(tag, dy, i, m) * load_tail(F32, weight, i, m), load_tail(tag, x, i, m) - splat(centre)
+    return a * splat(scale) + (c * splat(slope) + splat(base))
+
+
+@device
+def _scaled(given: tuple[Tag, int, float, float], i: int, m: int) -> Any:
+    tag, x, centre, scale = given
+    return (load_tail(tag, x, i, m) - splat(centre)) * splat(scale)
+
+
+@device
+def _add_columns(tag: Tag, dy: int, x: int, first: int, second: int, centre: float, scale: float, i: int, m: int, begin: bool) -> None:
+    """Add a vector of dy * (x - centre) * scale to the first sums, one of dy to the second; `begin`: to nothing."""
+    d, c = load_tail(tag, dy, i, m), (load_tail(tag, x, i, m) - splat(centre)) * splat(scale)
+    if begin:
+        store_tail(F32, first, i, splat(-0.0) + d * c, m)
+        store_tail(F32, second, i, splat(-0.0) + d, m)
+    else:
+        store_tail(F32, first, i, load_tail(F32, first, i, m) + d * c, m)
+        store_tail(F32, second, i, load_tail(F32, second, i, m) + d, m)
+
+
+@kernel
+def gradients(
+    tag: Tag,
+    p_dy: int,
+    p_x: int,
+    p_out: int,
+    p_scaled: int,
+    words: int,
+    centres: int,
+    scales: int,
+    weight: int,
+    sums: int,
+    rows: int,
+    width: int,
+    size: int,
+    run: int,
+    shifted: bool,
+    stream: bool,
+    start: int,
+    stop: int,
+) -> None:
+    """Runs [start, stop) of `run` rows. `words`: the row records of dy, x, out, scaled. Addresses 0 of out, scaled, sums leave them out.
+
+    Sums of run u lie at sums + 8 * u * pitch, pitch being the width rounded up to 16: first those of dy * c * r, then those of dy.
+    """
+    s_dy, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
+    pitch, full = -(-width // LANES) * LANES, types.intp(LANES)
+    for unit in range(start, stop):
+        first = sums + 8 * unit * pitch
+        for row in range(unit * run, min(rows, (unit + 1) * run)):
+            centre, scale = load1(F32, centres, row), load1(F32, scales, row)
+            slope = base = 0.0
+            if p_out != 0:
+                total_a, total_c = widen(splat(0.0)), widen(splat(0.0))
+                total_ac = widen(splat(0.0))
+                for begin in range(0, width, size):
+                    n = min(size, width - begin)
+                    tail = n % LANES
+                    dy, x = piece_in(tag, p_dy, w_dy, row, width, begin, n, s_dy), piece_in(tag, p_x, w_x, row, width, begin, n, s_x)
+                    for i in range(0, n - tail, LANES):
+                        prefetch(dy + i * itemsize(tag) + AHEAD)
+                        prefetch(x + i * itemsize(tag) + AHEAD)
+                        a = widen(load(tag, dy, i) * load(F32, weight, begin + i))
+                        c = widen(load(tag, x, i) - splat(centre))
+                        total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
+                    if tail > 0:
+                        i = n - tail
+                        a = widen(load_tail(tag, dy, i, tail) * load_tail(F32, weight, begin + i, tail))
+                        c = widen(centred_tail(tag, x, i, tail, centre))
+                        total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
+                r = float(scale)
+                cube = r * r * r * sum_lanes(total_ac) / width
+                slope, base = -cube, -r * sum_lanes(total_a) / width
+                if shifted:
+                    base += cube * sum_lanes(total_c) / width
+            for begin in range(0, width, size):
+                n = min(size, width - begin)
+                tail = n % LANES
+                dy, x = piece_in(tag, p_dy, w_dy, row, width, begin, n, s_dy), piece_in(tag, p_x, w_x, row, width, begin, n, s_x)
+                if sums != 0:
+                    gamma, beta = first + 4 * begin, first + 4 * (pitch + begin)
+                    begins = row == unit * run
+                    for i in range(0, n - tail, LANES):
+                        _add_columns(tag, dy, x, gamma, beta, centre, scale, i, full, begins)
+                    if tail > 0:
+                        _add_columns(tag, dy, x, gamma, beta, centre, scale, n - tail, tail, begins)
+                if p_scaled != 0:
+                    place = piece_out(tag, p_scaled, w_scaled, row, begin, s_out)
+                    sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
+                    put_piece(tag, p_scaled, w_scaled, row, width, begin, n, s_out)
+                if p_out != 0:
+                    place = piece_out(tag, p_out, w_out, row, begin, s_out)
+                    given = (tag, dy, x, weight + 4 * begin, centre, scale, np.float32(slope), np.float32(base))
+                    sweep(_gradient, given, tag, place, n, stream and place != s_out)
+                    put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
+    if stream:
+        fence()

@@ -1,0 +1,53 @@
+"""LayerNormGrad on the CPU: a unit of work is a row, read from memory once and then again from the caches."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import kernel
+from anycann.backends.cpu_blocks import Held, streams
+from anycann.backends.cpu_rows import GRAIN, gradients, piece_size, record, singles
+from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch
+
+__all__ = ["plan"]
+
+
+@kernel
+def _inverse_roots(tag: Tag, numbers: int, epsilon: float, start: int, stop: int) -> None:
+    """(v + epsilon)**(-1/2) in the place of each number; `tag` is F32."""
+    for i in range(start, stop):
+        store1(tag, numbers, i, np.float32(1.0 / math.sqrt(float(load1(tag, numbers, i)) + epsilon)))
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """The workspace holds gamma, and mean and reciprocal standard deviation of each row, in float32."""
+    dy, x, variance, mean, gamma, out, normalised = call.tensors
+    rows, width, tag = variance.numel, call.axes["H"], tag_of(x.dtype.name)
+    records = [record(tensor, 1) for tensor in (dy, x, out, normalised)]
+    words, size = Held(np.array(records, np.int64)), piece_size(records, width)
+    room_of_gamma, room_of_rows = (4 * -(-count // LANES) * LANES for count in (width, rows))
+    put_gamma, put_mean, put_variance = singles(gamma, width, 1.0), singles(mean, rows, 0.0), singles(variance, rows, 0.0)
+    roots = _inverse_roots.for_types(F32, types.intp, types.float64, types.intp, types.intp)
+    entry = gradients.for_types(tag, *(types.intp,) * 13, types.boolean, types.boolean, types.intp, types.intp)
+    epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
+
+    def launch(addresses: Sequence[int], workspace: int) -> None:
+        p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised = addresses
+        centres = workspace + room_of_gamma
+        scales = centres + room_of_rows
+        put_gamma(p_gamma, workspace)
+        put_mean(p_mean, centres)
+        put_variance(p_variance, scales)
+        parallel(lambda start, stop: roots(None, scales, epsilon, start, stop), rows, GRAIN)
+        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, workspace, 0)
+
+        def piece(start: int, stop: int) -> None:
+            entry(None, *tensors, *constants, rows, width, size, 1, True, stream, start, stop)
+
+        parallel(piece, rows, grain)
+
+    return room_of_gamma + 2 * room_of_rows, launch

@@ -1,0 +1,170 @@
+"""Sort, then copy: the places of all copies come from a radix sort on one thread, then all threads copy rows to their places.
+
+The sort counts the bytes in which experts, less the smallest of them, differ: up to 256 experts are one pass over memory in order.
+"""
+
+from collections.abc import Sequence
+
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import AHEAD, apart, copy_run, stack, streams
+from anycann.backends.cpu_gather import GRAIN, row_address
+from anycann.backends.cpu_simd import (
+    F32,
+    copy1,
+    fence,
+    load,
+    load1_i32,
+    load1_i64,
+    prefetch,
+    store,
+    store1_i32,
+    store1_i64,
+    store_stream,
+)
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch
+
+__all__ = ["plan"]
+
+_DIGIT = 8  # bits that a pass sorts by
+_COUNTS = 8 << _DIGIT  # bytes
+_LINE = 64
+
+
+@apart
+def _count(keys: int, copies: int, shift: int, counts: int) -> None:
+    """Where in the sorted order each value of a digit begins."""
+    for digit in range(1 << _DIGIT):
+        store1_i64(counts, digit, 0)
+    for i in range(copies):
+        digit = load1_i64(keys, i) >> shift & 255
+        store1_i64(counts, digit, load1_i64(counts, digit) + 1)
+    before = 0
+    for digit in range(1 << _DIGIT):
+        count = load1_i64(counts, digit)
+        store1_i64(counts, digit, before)
+        before += count
+
+
+@device
+def _next_place(counts: int, key: int, shift: int) -> int:
+    digit = key >> shift & 255
+    place: int = load1_i64(counts, digit)
+    store1_i64(counts, digit, place + 1)
+    return place
+
+
+@kernel
+def _sort(
+    p_indices: int,
+    token_stride: int,
+    stride: int,
+    wide: int,
+    tokens: int,
+    k: int,
+    p_places: int,
+    place_stride: int,
+    keys: int,
+) -> None:
+    """The place of each copy. At `keys` is room for three int64 of each: its key, and two orders that passes read and write in turn."""
+    copies, counts = tokens * k, stack(_COUNTS)
+    order, other = keys + 8 * copies, keys + 16 * copies
+    low = high = load1_i64(p_indices, 0) if wide else types.int64(load1_i32(p_indices, 0))
+    for token in range(tokens):
+        for i in range(k):
+            at = token * token_stride + i * stride
+            key = load1_i64(p_indices, at) if wide else types.int64(load1_i32(p_indices, at))
+            store1_i64(keys, token * k + i, key)
+            low, high = min(low, key), max(high, key)
+    for i in range(copies):
+        store1_i64(keys, i, load1_i64(keys, i) - low)  # modulo 2^64: digits are read as if it had no sign
+        store1_i64(order, i, i)
+    span, shift = high - low, 0
+    while shift + _DIGIT < 64 and span >> shift + _DIGIT != 0:
+        _count(keys, copies, shift, counts)
+        for i in range(copies):
+            copy = load1_i64(order, i)
+            store1_i64(other, _next_place(counts, load1_i64(keys, copy), shift), copy)
+        order, other, shift = other, order, shift + _DIGIT
+    _count(keys, copies, shift, counts)
+    for i in range(copies):
+        copy = load1_i64(order, i)
+        store1_i32(p_places, copy * place_stride, _next_place(counts, load1_i64(keys, copy), shift))
+
+
+@device
+def _copy(target: int, source: int, n: int, stream: bool) -> None:
+    """n bytes, an even number; `stream`: whole lines go past the caches."""
+    if n < _LINE:
+        for i in range(n // 2):
+            copy1(2, target, i, source, i)
+        return
+    if target & 63 != 0:
+        store(F32, target, 0, load(F32, source, 0))
+    if target + n & 63 != 0:
+        store(F32, target + n - _LINE, 0, load(F32, source + n - _LINE, 0))
+    for i in range(-target & 63, n - _LINE + 1, _LINE):
+        prefetch(source + i + AHEAD)
+        if stream:
+            store_stream(F32, target + i, 0, load(F32, source + i, 0))
+        else:
+            store(F32, target + i, 0, load(F32, source + i, 0))
+
+
+@kernel
+def _copy_rows(
+    p_tokens: int,
+    p_places: int,
+    p_out: int,
+    token_stride: int,
+    token_step: int,
+    place_stride: int,
+    out_stride: int,
+    out_step: int,
+    size: int,
+    rows: int,
+    k: int,
+    width: int,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    """The copies of tokens [start, stop) whose place is below `rows`."""
+    for token in range(start, stop):
+        source = row_address(p_tokens, token, token_stride, size)
+        for i in range(token * k, (token + 1) * k):
+            place = load1_i32(p_places, i * place_stride)
+            if place >= rows:
+                continue
+            target = row_address(p_out, place, out_stride, size)
+            if token_step == 1 and out_step == 1:
+                _copy(target, source, width * size, stream)
+            else:
+                copy_run(size, target, out_step, source, token_step, width)
+    if stream:
+        fence()
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """The workspace is that of the sort."""
+    tokens, indices, out, places = call.tensors
+    rows, k, width = call.axes["R"], call.axes["K"], call.axes["H"]
+    wide, sort_strides = indices.dtype.name == "int64", (*indices.strides, 0)[:2]
+    sort = _sort.for_types(*(types.intp,) * 3, types.boolean, *(types.intp,) * 5)
+    copy = _copy_rows.for_types(*(types.intp,) * 14, types.boolean)
+    strides, size, stream = (*tokens.strides, *places.strides, *out.strides), tokens.dtype.itemsize, streams(out)
+    (place_stride,) = places.strides
+    count, grain = tokens.shape[0], max(1, GRAIN // max(1, k * width))
+
+    def launch(addresses: Sequence[int], workspace: int) -> None:
+        p_tokens, p_indices, p_out, p_places = addresses
+        sort(p_indices, *sort_strides, wide, count, k, p_places, place_stride, workspace)
+
+        def piece(start: int, stop: int) -> None:
+            copy(p_tokens, p_places, p_out, *strides, size, rows, k, width, start, stop, stream)
+
+        parallel(piece, count, grain)
+
+    return 24 * call.axes["L"], launch

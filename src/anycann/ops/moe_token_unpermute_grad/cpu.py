@@ -1,0 +1,238 @@
+"""One pass over the tokens: each writes its gradient to the rows of its copies, and adds up its products with what they were.
+
+Before it one thread notes for every row the last index that names it, in the workspace; after it rows that none names are set to 0.
+Sums start at -0.0, the one number that changes no first term.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import (
+    AHEAD,
+    BLOCK,
+    SCRATCH,
+    apart,
+    fetch,
+    run_in,
+    run_out,
+    settled,
+    stack,
+    store_line,
+    store_sums,
+    streams,
+    sweep,
+    unload,
+)
+from anycann.backends.cpu_gather import GRAIN, MOST_ROWS, row_address, zero
+from anycann.backends.cpu_simd import (
+    LANES,
+    Tag,
+    fence,
+    iota,
+    itemsize,
+    load,
+    load1,
+    load1_i32,
+    load1_i64,
+    load_tail,
+    prefetch,
+    select,
+    splat,
+    store,
+    store1_f64,
+    store1_i64,
+    store_tail,
+    sum_lanes,
+    tag_of,
+    widen,
+)
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch
+from anycann.ops.moe_token_unpermute_grad.spec import RUN_H
+
+__all__ = ["plan"]
+
+_SUMS = 8 * (MOST_ROWS + LANES)  # bytes of the sums of a token, and what `store_sums` may read beyond them
+_PAIR = 2 * LANES
+
+
+@kernel
+def _last_names(p_indices: int, stride: int, entries: int, rows: int, last: int) -> None:
+    """For every row the last index that names it, or -1."""
+    for row in range(rows):
+        store1_i64(last, row, -1)
+    for i in range(entries):
+        row = load1_i32(p_indices, i * stride)
+        if 0 <= row < rows:
+            store1_i64(last, row, i)
+
+
+@device
+def _run(tag: Tag, grad: int, row: int, weight: float, out: int, first: int, n: int, stream: bool) -> Any:
+    """Elements [first, first + n) of a row, at most RUN_H: out = grad * weight, and the lanes of the sum of grad * row."""
+    run, end = splat(-0.0), first + n - n % _PAIR
+    for i in range(first, end, _PAIR):
+        prefetch(row + i * itemsize(tag) + AHEAD)
+        if itemsize(tag) == 4:
+            prefetch(row + i * itemsize(tag) + AHEAD + 64)
+        low, high = load(tag, grad, i), load(tag, grad, i + LANES)
+        run = run + low * load(tag, row, i) + high * load(tag, row, i + LANES)
+        low, high = settled(tag, low * weight), settled(tag, high * weight)
+        if stream:
+            store_line(tag, out, i, low, high)
+        else:
+            store(tag, out, i, low)
+            store(tag, out, i + LANES, high)
+    for i in range(end, first + n, LANES):
+        m = min(LANES, first + n - i)
+        part = load_tail(tag, grad, i, m)
+        run = run + select(iota() < types.int32(m), part * load_tail(tag, row, i, m), splat(-0.0))
+        store_tail(tag, out, i, settled(tag, part * weight), m)
+    return run
+
+
+@apart
+def _copy(
+    tag: Tag,
+    grad: int,
+    grad_step: int,
+    row: int,
+    row_step: int,
+    weight: float,
+    place: int,
+    out_step: int,
+    decides: bool,
+    width: int,
+    scratch: tuple[int, int, int],
+    stream: bool,
+) -> float:
+    """One copy of a token: the sum of grad * row, and grad * weight where this index decides. Steps are the strides of columns."""
+    size, total = itemsize(tag), widen(splat(-0.0 if width > 0 else 0.0))
+    for d in range(0, width, BLOCK):
+        n = min(BLOCK, width - d)
+        p_grad = run_in(tag, grad + d * grad_step * size, grad_step, n, scratch[0])
+        p_row = run_in(tag, row + d * row_step * size, row_step, n, scratch[1])
+        out = run_out(place + d * out_step * size, out_step, scratch[2]) if decides else scratch[2]
+        past = stream and decides and out_step == 1 and out & 63 == 0
+        for first in range(0, n, RUN_H):
+            total = total + widen(_run(tag, p_grad, p_row, weight, out, first, min(RUN_H, n - first), past))
+        if decides:
+            unload(tag, place + d * out_step * size, out_step, n, scratch[2])
+    result: float = sum_lanes(total)
+    return result
+
+
+@kernel
+def _weighted(
+    tag: Tag,
+    p_tag: Tag,
+    addresses: tuple[int, int, int, int, int, int, int],
+    strides: tuple[tuple[int, int], tuple[int, int], int, tuple[int, int], tuple[int, int], tuple[int, int]],
+    sizes: tuple[int, int, int],
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    """Tokens [start, stop) with weights: their copies' gradients, and those of the weights."""
+    (p_rows, p_grad, p_indices, p_probs, p_out, p_probs_grad, last), (rows, k, width) = addresses, sizes
+    row_strides, grad_strides, index_stride, prob_strides, out_strides, prob_grad_strides = strides
+    size, sums, scratch = itemsize(tag), stack(_SUMS), (stack(SCRATCH), stack(SCRATCH), stack(SCRATCH))
+    for token in range(start, stop):
+        grad = row_address(p_grad, token, grad_strides[0], size)
+        for i in range(k):
+            entry = token * k + i
+            index, total = load1_i32(p_indices, entry * index_stride), 0.0
+            if 0 <= index < rows:
+                weight = load1(p_tag, p_probs, token * prob_strides[0] + i * prob_strides[1])
+                row, place = row_address(p_rows, index, row_strides[0], size), row_address(p_out, index, out_strides[0], size)
+                decides = load1_i64(last, index) == entry
+                total = _copy(
+                    tag, grad, grad_strides[1], row, row_strides[1], weight, place, out_strides[1], decides, width, scratch, stream
+                )
+            store1_f64(sums, i, total)
+        store_sums(p_tag, sums, 1, 0, row_address(p_probs_grad, token, prob_grad_strides[0], itemsize(p_tag)), prob_grad_strides[1], k)
+    if stream:
+        fence()
+
+
+@kernel
+def _rows(
+    tag: Tag,
+    p_grad: int,
+    p_out: int,
+    grad_stride: int,
+    grad_step: int,
+    out_stride: int,
+    out_step: int,
+    width: int,
+    last: int,
+    copies: bool,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    """Rows [start, stop) of the gradient: 0 if no index names them, else with `copies` the gradient of the token that does."""
+    size, s_grad, s_out = itemsize(tag), stack(SCRATCH), stack(SCRATCH)
+    for row in range(start, stop):
+        token = load1_i64(last, row)
+        if token >= 0 and not copies:
+            continue
+        for d in range(0, width, BLOCK):
+            n, place = min(BLOCK, width - d), row_address(p_out, row, out_stride, size) + d * out_step * size
+            out = run_out(place, out_step, s_out)
+            if token < 0:
+                sweep(zero, None, tag, out, n, False)
+            else:
+                source = run_in(tag, row_address(p_grad, token, grad_stride, size) + d * grad_step * size, grad_step, n, s_grad)
+                sweep(fetch, (tag, source, 1), tag, out, n, stream and out_step == 1)
+            unload(tag, place, out_step, n, s_out)
+    if stream:
+        fence()
+
+
+def _pairs(n: int) -> Any:
+    """The Numba type of a tuple of n integers."""
+    return types.UniTuple(types.intp, n)
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """The workspace holds the last index that names each row."""
+    row_source, grad, indices, probs, out, probs_grad = call.tensors
+    rows, k, width, entries, tag = call.axes["R"], call.axes["K"], call.axes["H"], call.axes["L"], tag_of(out.dtype.name)
+    weighted, stream = call.get("probsOptional") is not None, streams(out)
+    names = _last_names.for_types(*(types.intp,) * 5)
+    fill = _rows.for_types(tag, *(types.intp,) * 8, types.boolean, types.intp, types.intp, types.boolean)
+    (index_stride,) = indices.strides
+    row_strides, tokens, grain = (*grad.strides, *out.strides), grad.shape[0], max(1, GRAIN // max(1, width))
+
+    def fill_rows(addresses: Sequence[int], last: int) -> None:
+        def piece(start: int, stop: int) -> None:
+            fill(None, addresses[1], addresses[4], *row_strides, width, last, not weighted, start, stop, stream)
+
+        parallel(piece, rows, grain)
+
+    def without_weights(addresses: Sequence[int], workspace: int) -> None:
+        names(addresses[2], index_stride, entries, rows, workspace)
+        fill_rows(addresses, workspace)
+
+    if not weighted:
+        return 8 * rows, without_weights
+    two, one = _pairs(2), types.intp
+    arguments = _pairs(7), types.Tuple((two, two, one, two, two, two)), _pairs(3), one, one, types.boolean
+    entry = _weighted.for_types(tag, tag_of(probs.dtype.name), *arguments)
+    strides = (row_source.strides, grad.strides, index_stride, probs.strides, out.strides, probs_grad.strides)
+
+    def with_weights(addresses: Sequence[int], workspace: int) -> None:
+        names(addresses[2], index_stride, entries, rows, workspace)
+        operands = (*addresses, workspace)
+
+        def piece(start: int, stop: int) -> None:
+            entry(None, None, operands, strides, (rows, k, width), start, stop, stream)
+
+        parallel(piece, tokens, max(1, grain // k))
+        fill_rows(addresses, workspace)
+
+    return 8 * rows, with_weights

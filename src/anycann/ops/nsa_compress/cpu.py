@@ -1,0 +1,250 @@
+"""NSA compression on the CPU: x is read once, a run of tokens after the other, 64 columns at a time in registers.
+
+A unit of work is some windows in a row times a group of heads. Each run of tokens is added up for the windows that it is in, two of
+them in one pass, and the sums to the totals of these windows; the last run of a window finishes it. Sums start at -0.0, the
+one number that changes no first term.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import SCRATCH, Held, apart, copy_run, run_out, settled, stack, unload
+from anycann.backends.cpu_simd import (
+    F32,
+    LANES,
+    Tag,
+    itemsize,
+    load,
+    load1,
+    load1_i64,
+    prefetch,
+    splat,
+    store,
+    store1,
+    tag_of,
+)
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch
+from anycann.ops.nsa_compress.spec import RUN_W
+from anycann.ops.windows import sequences
+
+__all__ = ["plan"]
+
+_TILE = 4 * LANES  # columns that are added up in registers
+_COLUMNS = 1024  # of a unit, about, where there are many
+_WINDOWS = 64  # of a unit, at most
+
+Window = tuple[int, int, int, bool, bool]  # weights of the run, totals, result; begins with the run, ends with it
+
+
+@device
+def _rows_in(tag: Tag, x: int, steps: tuple[int, int], n: int, scratch: int) -> tuple[int, int]:
+    """The address of the first of RUN_W rows of n columns, and the bytes from one to the next: in place, or copied.
+
+    Steps are bytes from token to token, and elements from column to column.
+    """
+    if steps[1] == 1:
+        return x, steps[0]
+    for w in range(RUN_W):
+        copy_run(itemsize(tag), scratch + w * _TILE * itemsize(tag), 1, x + w * steps[0], steps[1], n)
+    return scratch, _TILE * itemsize(tag)
+
+
+@device
+def _add(tag: Tag, window: Window, i: int, run: Any) -> None:
+    """Add a run to the total of 16 columns, and finish it if it was the last."""
+    _, totals, out, begins, ends = window
+    total = run if begins else load(F32, totals, i) + run
+    if ends:
+        store(tag, out, i, settled(tag, total))
+    else:
+        store(F32, totals, i, total)
+
+
+@device
+def _one_vector(tag: Tag, row: int, step: int, i: int, window: Window) -> None:
+    """The run of 16 columns in one window."""
+    run = splat(-0.0)
+    for w in range(RUN_W):
+        run = run + load(tag, row + w * step, i) * load1(F32, window[0], w)
+    _add(tag, window, i, run)
+
+
+@device
+def _in_one(tag: Tag, row: int, step: int, ahead: int, window: Window) -> None:
+    """The runs of 64 columns in one window; `ahead` is the next memory to be read."""
+    run0, run1, run2, run3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    for w in range(RUN_W):
+        place, weight = row + w * step, load1(F32, window[0], w)
+        for line in range(0, _TILE * itemsize(tag), 64):
+            prefetch(ahead + w * _TILE * itemsize(tag) + line)
+        run0 = run0 + load(tag, place, 0) * weight
+        run1 = run1 + load(tag, place, LANES) * weight
+        run2 = run2 + load(tag, place, 2 * LANES) * weight
+        run3 = run3 + load(tag, place, 3 * LANES) * weight
+    _add(tag, window, 0, run0)
+    _add(tag, window, LANES, run1)
+    _add(tag, window, 2 * LANES, run2)
+    _add(tag, window, 3 * LANES, run3)
+
+
+@device
+def _in_two(tag: Tag, row: int, step: int, ahead: int, first: Window, second: Window) -> None:
+    """The same in two windows in one pass."""
+    run0, run1, run2, run3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    other0, other1, other2, other3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    for w in range(RUN_W):
+        place, weight, other = row + w * step, load1(F32, first[0], w), load1(F32, second[0], w)
+        for line in range(0, _TILE * itemsize(tag), 64):
+            prefetch(ahead + w * _TILE * itemsize(tag) + line)
+        x0, x1, x2, x3 = load(tag, place, 0), load(tag, place, LANES), load(tag, place, 2 * LANES), load(tag, place, 3 * LANES)
+        run0, run1, run2, run3 = run0 + x0 * weight, run1 + x1 * weight, run2 + x2 * weight, run3 + x3 * weight
+        other0, other1, other2, other3 = other0 + x0 * other, other1 + x1 * other, other2 + x2 * other, other3 + x3 * other
+    _add(tag, first, 0, run0)
+    _add(tag, first, LANES, run1)
+    _add(tag, first, 2 * LANES, run2)
+    _add(tag, first, 3 * LANES, run3)
+    _add(tag, second, 0, other0)
+    _add(tag, second, LANES, other1)
+    _add(tag, second, 2 * LANES, other2)
+    _add(tag, second, 3 * LANES, other3)
+
+
+@kernel
+def _widen_weights(tag: Tag, p_weight: int, strides: tuple[int, int], block: int, heads: int, weights: int) -> None:
+    """The weights of each head side by side, as float32."""
+    for head in range(heads):
+        for w in range(block):
+            store1(F32, weights, head * block + w, load1(tag, p_weight, w * strides[0] + head * strides[1]))
+
+
+@device
+def _window(
+    tag: Tag, bases: tuple[int, int, int], jumps: tuple[int, int], at: tuple[int, int, int, int], k: int, d: int, step: int, packed: int
+) -> tuple[Window, int]:
+    """Window k from column d on, and where its result goes in the end; `at` is the place of the run in window 0, stride, block, ring."""
+    begin = at[0] - k * at[1]
+    place = bases[2] + k * jumps[1] + d * step * itemsize(tag)
+    totals = bases[1] + k % at[3] * jumps[0] + 4 * d
+    return (bases[0] + 4 * begin, totals, run_out(place, step, packed), begin == 0, begin + RUN_W == at[2]), place
+
+
+@apart
+def _run(
+    tag: Tag,
+    x: int,
+    steps: tuple[int, int],
+    width: int,
+    windows: tuple[int, int],
+    bases: tuple[int, int, int],
+    jumps: tuple[int, int],
+    at: tuple[int, int, int, int],
+    out_step: int,
+    following: int,
+    columns: tuple[int, int],
+    scratch: tuple[int, int, int],
+) -> None:
+    """A run of a head in the windows [first, end); bases are its weights, its totals, and its result in window 0.
+
+    The run that follows is prefetched in the order of memory: `columns` is where the head begins in its rows, and their width.
+    """
+    size, column_step = itemsize(tag), steps[1]
+    for d in range(0, width, _TILE):
+        n, k, before = min(_TILE, width - d), windows[0], (columns[0] + d) * RUN_W
+        row, step = _rows_in(tag, x + d * column_step * size, steps, n, scratch[0])
+        ahead = following + before // columns[1] * steps[0] + before % columns[1] * size
+        while k < windows[1]:
+            first, place = _window(tag, bases, jumps, at, k, d, out_step, scratch[1])
+            second, other_place = _window(tag, bases, jumps, at, k + 1, d, out_step, scratch[2])
+            both = k + 1 < windows[1]
+            if n < _TILE:
+                for i in range(0, n, LANES):
+                    _one_vector(tag, row, step, i, first)
+                    if both:
+                        _one_vector(tag, row, step, i, second)
+            elif both:
+                _in_two(tag, row, step, ahead, first, second)
+            else:
+                _in_one(tag, row, step, ahead, first)
+            if first[4]:
+                unload(tag, place, out_step, n, scratch[1])
+            if both and second[4]:
+                unload(tag, other_place, out_step, n, scratch[2])
+            k += 2
+
+
+@kernel
+def _compress(
+    tag: Tag,
+    addresses: tuple[int, int, int, int],
+    x_strides: tuple[int, int, int],
+    out_strides: tuple[int, int, int],
+    sizes: tuple[int, int, int, int, int, int],
+    memory: tuple[int, int],
+    start: int,
+    stop: int,
+) -> None:
+    """Units [start, stop): windows in a row times a group of heads."""
+    (p_x, p_firsts, weights, p_out), (total, heads, width, block, stride, group) = addresses, sizes
+    size, ring, groups, totals = itemsize(tag), -(-block // stride), -(-heads // group), memory[0] + start * memory[1]
+    scratch, steps = (stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)), (x_strides[0] * size, x_strides[2])
+    jumps = group * width * 4, out_strides[0] * size
+    for unit in range(start, stop):
+        part = unit // groups
+        head = (unit - part * groups) * group
+        last_head, first, end = min(head + group, heads), part * _WINDOWS, min(total, (part + 1) * _WINDOWS)
+        while first < end:
+            token, until = load1_i64(p_firsts, first), first + 1
+            while until < end and load1_i64(p_firsts, until) - load1_i64(p_firsts, until - 1) == stride:
+                until += 1
+            for place in range(0, (until - first - 1) * stride + block, RUN_W):
+                low, high = max(0, (place + RUN_W - block + stride - 1) // stride), min(until - first - 1, place // stride)
+                windows, at = (low, high + 1), (place, stride, block, ring)
+                following = p_x + ((token + place + RUN_W) * x_strides[0] + head * x_strides[1]) * size
+                for h in range(head, last_head):
+                    x = p_x + ((token + place) * x_strides[0] + h * x_strides[1]) * size
+                    out = p_out + (first * out_strides[0] + h * out_strides[1]) * size
+                    bases = weights + 4 * h * block, totals + (h - head) * width * 4, out
+                    columns = (h - head) * width, (last_head - head) * width
+                    _run(tag, x, steps, width, windows, bases, jumps, at, out_strides[2], following, columns, scratch)
+            first = until
+
+
+def _ints(n: int) -> Any:
+    """The Numba type of a tuple of n integers."""
+    return types.UniTuple(types.intp, n)
+
+
+def _firsts(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride: int) -> Held:
+    """The first token of each window."""
+    parts = [np.arange(start, start + length - block + 1, stride, dtype=np.int64) for start, length in sequences(act_seq_len, tokens)]
+    return Held(np.concatenate(parts))
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """The workspace holds the weights as float32, then for each unit the totals of the windows that it is in."""
+    x, weight, out = call.tensors
+    heads, width, block, stride = call.axes["N"], call.axes["D"], call.axes["W"], call.attrs["compressStride"]
+    tag, windows, group = tag_of(x.dtype.name), out.shape[0], heads if heads * width < 4 * _COLUMNS else max(1, _COLUMNS // width)
+    firsts = _firsts(call.attrs["actSeqLenOptional"], call.axes["T"], block, stride)
+    sizes, units = (windows, heads, width, block, stride, group), -(-windows // _WINDOWS) * -(-heads // group)
+    slots, slot_bytes = -(-heads * block // 16) * 64, -(-block // stride) * group * width * 4
+    widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)
+    compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2), types.intp, types.intp)
+
+    x_strides, weight_strides, out_strides = x.strides, weight.strides, out.strides
+
+    def launch(addresses: Sequence[int], workspace: int) -> None:
+        widen_weights(None, addresses[1], weight_strides, block, heads, workspace)
+        operands, memory = (addresses[0], firsts.address, workspace, addresses[2]), (workspace + slots, slot_bytes)
+
+        def piece(start: int, stop: int) -> None:
+            compress(None, operands, x_strides, out_strides, sizes, memory, start, stop)
+
+        parallel(piece, units)
+
+    return slots + units * slot_bytes, launch

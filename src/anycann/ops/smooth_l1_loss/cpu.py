@@ -1,0 +1,203 @@
+"""Smooth L1 loss on the CPU: one pass over blocks of the broadcast shape, and for mean and sum a partial sum of each block.
+
+Operands of one dtype are read as they are; otherwise blocks are converted to float32 and the result from it. Where 1 / beta is exact
+the division is a multiplication by it, which rounds to the same number. For a sum, the losses of a block that is not one run go to the
+stack and are added from there, so that which are added to which does not depend on how the operands lie.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numba import types
+
+from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu_blocks import (
+    LAYOUT,
+    SCRATCH,
+    block_in,
+    block_out,
+    fetch,
+    flush,
+    layouts,
+    room,
+    stack,
+    store_sums,
+    streams,
+    sweep,
+)
+from anycann.backends.cpu_simd import (
+    F32,
+    LANES,
+    Tag,
+    absolute,
+    fence,
+    load,
+    load1_f64,
+    select,
+    splat,
+    store,
+    store1_f64,
+    sum_lanes,
+    tag_of,
+    widen,
+)
+from anycann.backends.threads import parallel
+from anycann.bind import Call, Launch, broadcast
+from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL
+
+__all__ = ["plan"]
+
+_GRAIN = 1 << 15  # elements worth a thread
+_LOSSES = 4 * ELEMENTS_PER_PARTIAL  # bytes of the losses of a block
+
+
+@device
+def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
+    """x / beta; an `inverse` that is None chooses the code at compile time."""
+    if inverse is None:
+        return x / beta
+    return x * inverse
+
+
+@device
+def _losses(given: Any, i: int, m: int) -> Any:
+    b_self, b_target, beta, inverse, half = given
+    x = fetch(b_self, i, m) - fetch(b_target, i, m)
+    size = absolute(x)
+    return select(size < beta, (x * 0.5) * _quotient(x, beta, inverse), size - half)
+
+
+@kernel
+def _smooth_l1(
+    tag: Tag,
+    p_self: int,
+    p_target: int,
+    p_out: int,
+    words: int,
+    beta: float,
+    inverse: float | None,
+    half: float,
+    start: int,
+    stop: int,
+    stream: bool,
+) -> None:
+    l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT
+    s_self, s_target, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    flat = start
+    while flat < stop:
+        n = room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat)))
+        b_self = block_in(tag, p_self, l_self, flat, n, s_self)
+        b_target = block_in(tag, p_target, l_target, flat, n, s_target)
+        out = block_out(tag, p_out, l_out, flat, n, s_out)
+        sweep(_losses, (b_self, b_target, beta, inverse, half), tag, out, n, stream and out != s_out)
+        flush(tag, p_out, l_out, flat, n, s_out, out)
+        flat += n
+    if stream:
+        fence()
+
+
+@device
+def _stored(losses: int, i: int, m: int) -> Any:
+    return load(F32, losses, i)
+
+
+@device
+def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any) -> float:
+    """The sum of ELEMENTS_PER_PARTIAL losses: compute(given, i, 16) gives those from i on."""
+    full = types.intp(LANES)  # not a literal, for which functions would be compiled once more
+    sum0, sum1 = widen(compute(given, 0 * full, full)), widen(compute(given, full, full))
+    sum2, sum3 = widen(compute(given, 2 * full, full)), widen(compute(given, 3 * full, full))
+    for i in range(SUMS_PER_PARTIAL, ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL):
+        sum0 = sum0 + widen(compute(given, i, full))
+        sum1 = sum1 + widen(compute(given, i + LANES, full))
+        sum2 = sum2 + widen(compute(given, i + 2 * LANES, full))
+        sum3 = sum3 + widen(compute(given, i + 3 * LANES, full))
+    total: float = sum_lanes((sum0 + sum2) + (sum1 + sum3))
+    return total
+
+
+@kernel
+def _partial_sums(
+    tag: Tag,
+    p_self: int,
+    p_target: int,
+    words: int,
+    beta: float,
+    inverse: float | None,
+    half: float,
+    numel: int,
+    partials: int,
+    start: int,
+    stop: int,
+) -> None:
+    """Partial sums [start, stop)."""
+    l_self, l_target = words, words + LAYOUT
+    s_self, s_target, losses = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES)
+    for partial in range(start, stop):
+        first = flat = partial * ELEMENTS_PER_PARTIAL
+        end = min(numel, first + ELEMENTS_PER_PARTIAL)
+        if end < first + ELEMENTS_PER_PARTIAL:
+            for i in range(0, ELEMENTS_PER_PARTIAL, LANES):
+                store(F32, losses, i, splat(0.0))
+        while flat < end:
+            n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat))
+            b_self = block_in(tag, p_self, l_self, flat, n, s_self)
+            b_target = block_in(tag, p_target, l_target, flat, n, s_target)
+            given = b_self, b_target, beta, inverse, half
+            if n == ELEMENTS_PER_PARTIAL:
+                store1_f64(partials, partial, _partial_sum(_losses, given))
+            else:
+                sweep(_losses, given, F32, losses + 4 * (flat - first), n, False)
+            flat += n
+        if n < ELEMENTS_PER_PARTIAL:
+            store1_f64(partials, partial, _partial_sum(_stored, losses))
+
+
+@kernel
+def _total(tag: Tag, p_out: int, partials: int, count: int, divisor: float) -> None:
+    """The one element of the output; there are 16 float64 of workspace beyond the partial sums."""
+    total = 0.0
+    for partial in range(count):
+        total = total + load1_f64(partials, partial)
+    store1_f64(partials, count, total / divisor)
+    store_sums(tag, partials + 8 * count, 1, 1, p_out, 1, 1)
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """For mean and sum, the workspace holds the partial sums, and the total with room for a vector."""
+    out, beta, reduction = call["result"], call.attrs["beta"], call.attrs["reduction"]
+    operands = call["self"], call["target"]
+    shape = broadcast([tensor.shape for tensor in operands]) or ()
+    used = (*operands, out) if reduction == 0 else operands
+    words = layouts(used, shape)
+    tag = tag_of(operands[0].dtype.name) if len({tensor.dtype for tensor in used}) == 1 else F32
+    inverse = 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
+    factors, number, integer = (beta, inverse, beta * 0.5), types.float32, types.intp
+    kinds = number, types.none if inverse is None else number, number
+    numel = math.prod(shape)
+    if reduction == 0:
+        entry, stream = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, integer, integer, types.boolean), streams(out)
+
+        def launch(addresses: Sequence[int], workspace: int) -> None:
+            def piece(start: int, stop: int) -> None:
+                entry(None, *addresses, words.address, *factors, start, stop, stream)
+
+            parallel(piece, numel, _GRAIN)
+
+        return 0, launch
+
+    count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
+    add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, *(integer,) * 4)
+    finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)
+
+    def launch_sum(addresses: Sequence[int], workspace: int) -> None:
+        p_self, p_target, p_out = addresses
+
+        def piece(start: int, stop: int) -> None:
+            add(None, p_self, p_target, words.address, *factors, numel, workspace, start, stop)
+
+        parallel(piece, count, _GRAIN // ELEMENTS_PER_PARTIAL)
+        finish(None, p_out, workspace, count, divisor)
+
+    return 8 * (count + LANES), launch_sum
