@@ -18,7 +18,7 @@ from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
 from anycann.tensor import Tensor, from_array
 
-__all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
+__all__ = ["Executor", "given_address", "need_same", "need_workspace", "on_cpu", "phase_one", "phase_two", "planned", "prepare"]
 
 Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
@@ -94,7 +94,7 @@ class Executor:
         name = param.name
         if data is None or isinstance(data, (int, np.integer)):
             return given_address(data, name, api)
-        array = from_array(data, name, api)
+        array = on_cpu(data, name, api)
         low, high = array.bytes_touched()
         first, last = self._plan.layouts[place].bytes_touched()
         offset = self._plan.offsets[place]
@@ -138,7 +138,18 @@ class Executor:
 
 
 def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
-    return value if value is None or isinstance(value, Tensor) else from_array(value, name, api)
+    return value if value is None or isinstance(value, Tensor) else on_cpu(value, name, api)
+
+
+def on_cpu(value: Any, name: str, api: str) -> Tensor:
+    """The memory of an array, which for the two-phase interface must be the CPU's."""
+    array = from_array(value, name, api)
+    if array.device != "cpu":
+        raise NotImplementedError(
+            f"{name} of {api} is on {array.device}, and the two-phase interface runs on the CPU in this version: pass {name}.cpu(), "
+            "or call the Python function of the operator, which takes CUDA tensors"
+        )
+    return array
 
 
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
@@ -245,7 +256,7 @@ def _workspace(workspace: Any, size: int, needed: int, api: str) -> int:
         need_workspace(address, size, needed, api)
         return address
     need_workspace(-1, size, needed, api)
-    array = from_array(workspace, "workspace", api)
+    array = on_cpu(workspace, "workspace", api)
     low, high = array.bytes_touched()
     if high - low < needed or not array.writable:
         what = "writable memory" if high - low >= needed else f"at least {needed} bytes"

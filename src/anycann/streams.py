@@ -157,13 +157,13 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark the place after all work submitted to the stream so far; None is the default stream, whose work is always finished."""
-        with self._changed:
+        with self._changed:  # until it is queued: else a wait for this record could be queued before it, on the same stream
             self._recorded += 1
             ticket = self._recorded
-        if stream is None:
-            self._pass(ticket)
-        else:
-            stream.run_or_submit(lambda: self._pass(ticket))
+            if stream is None:
+                self._pass(ticket)
+            else:
+                stream.run_or_submit(lambda: self._pass(ticket))
 
     def reset(self, stream: Stream | None = None) -> None:
         """Forget the records made so far, once the stream has come here: the event is as before its first record."""

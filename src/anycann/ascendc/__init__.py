@@ -4,7 +4,7 @@ from anycann.ascendc.build import Module, build
 from anycann.ascendc.devices import Device, device
 from anycann.ascendc.launch import Kernel, Launch
 from anycann.ascendc.program import build_program, how_to_launch, run, run_program
-from anycann.ascendc.report import CompileError, KernelError, Report, ToolchainError
+from anycann.ascendc.report import CompileError, KernelError, Report
 from anycann.ascendc.sources import kind
 from anycann.ascendc.tiling import (
     Struct,
@@ -17,6 +17,7 @@ from anycann.ascendc.tiling import (
     layer_norm_tiling,
 )
 from anycann.ascendc.trace import RunSummary
+from anycann.toolchain import ToolchainError
 
 __all__ = [
     "CompileError",

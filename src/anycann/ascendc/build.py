@@ -9,9 +9,10 @@ from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
 from anycann.ascendc.launch import Kernel, load_kernels
 from anycann.ascendc.objects import compile_unit, device_flags, include_line
-from anycann.ascendc.report import CompileError, ToolchainError
+from anycann.ascendc.report import CompileError
 from anycann.ascendc.sources import KernelSignature, find_kernels
 from anycann.ascendc.tiling.structs import Struct, TilingData, describe, parse_definitions
+from anycann.toolchain import ToolchainError
 
 __all__ = ["Module", "build"]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
 from anycann.ascendc.objects import compile_unit, device_flags, include_line
-from anycann.ascendc.report import CompileError, ToolchainError
+from anycann.ascendc.report import CompileError
 from anycann.ascendc.sources import KernelSignature, find_kernels, has_main, kind, without_comments
+from anycann.toolchain import ToolchainError, place_folder
 
 __all__ = ["build_program", "how_to_launch", "run", "run_program"]
 
@@ -49,11 +50,7 @@ def _headers(kernels: Sequence[KernelSignature]) -> Path:
             made.mkdir()
             for name, text in files.items():
                 (made / name).write_text(text)
-            try:
-                made.rename(path)
-            except OSError:  # another process was faster
-                if not path.exists():
-                    raise
+            place_folder(made, path)
     return path
 
 

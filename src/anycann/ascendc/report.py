@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import dataclass
 
-__all__ = ["CompileError", "KernelError", "Report", "ToolchainError", "parse_reports"]
+__all__ = ["CompileError", "KernelError", "Report", "parse_reports"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,6 @@ class CompileError(ValueError):
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
         self.output = output
-
-
-class ToolchainError(RuntimeError):
-    """This machine cannot compile kernels: no C++17 compiler was found, or it does not work."""
 
 
 def parse_reports(findings: str) -> tuple[tuple[Report, ...], dict[str, object], bool]:

@@ -7,8 +7,9 @@ from typer.core import TyperGroup
 
 from anycann import __version__
 from anycann.cli.bench import bench_command
+from anycann.cli.config import config_command
 from anycann.cli.output import Wrong, console, styled, table, write_json
-from anycann.cli.run import run_command
+from anycann.cli.run import RunCommand, run_command
 from anycann.errors import AclnnError
 
 __all__ = ["app"]
@@ -153,4 +154,5 @@ def demo_command(
 
 
 app.command("bench")(bench_command)
-app.command("run", context_settings={"ignore_unknown_options": True})(run_command)
+app.command("config")(config_command)
+app.command("run", cls=RunCommand)(run_command)

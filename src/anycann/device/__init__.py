@@ -4,10 +4,18 @@
 arrays as tuples) and return its outputs in that order. A refusal is an AclnnError; `remember` keeps its text for the thread.
 """
 
+import os
+
 from anycann.device import devices, kernels, queues, tensors, transfers
 from anycann.device.calls import CALLS
+from anycann.device.inventory import living
 from anycann.device.memory import block_at
 from anycann.device.messages import recent, remember
 from anycann.device.operators import two_phase
 
-__all__ = ["CALLS", "block_at", "devices", "kernels", "queues", "recent", "remember", "tensors", "transfers", "two_phase"]
+__all__ = ["CALLS", "block_at", "devices", "kernels", "living", "queues", "recent", "remember", "tensors", "transfers", "two_phase"]
+
+if os.environ.get("ANYCANN_CHECK") == "1":
+    from anycann.device import watch
+
+    watch.start()

@@ -9,7 +9,7 @@ from anycann.device.contexts import CONTEXTS, Context, need_context, set_context
 from anycann.device.queues import wait_for_all
 from anycann.errors import AclnnError
 
-__all__: list[str] = []
+__all__ = ["default_contexts"]
 
 DEVICES = 1
 HOST_MODE = 1  # aclrtRunMode: the program runs on the host
@@ -25,7 +25,7 @@ _defaults: dict[int, Context] = {}  # the context of each device that is set
 def aclInit(configPath: str | None) -> None:
     global _initialised
     if configPath and not os.path.isfile(configPath):
-        raise AclnnError(100000, "aclInit", f"configPath must be the path of a file, or null; got {configPath!r}, which is none.")
+        raise AclnnError(100000, "aclInit", f"configPath must be the path of a file, or null; got {configPath!r}, which is none. Use null.")
     with _lock:
         _initialised += 1
         again = _initialised > 1
@@ -64,6 +64,11 @@ def aclnnInit(configPath: str | None) -> None:
 @call
 def aclnnFinalize() -> None:
     """Nothing to end."""
+
+
+def default_contexts() -> list[Context]:
+    """The contexts of the devices that are set."""
+    return list(_defaults.values())
 
 
 def _need_device(number: int, api: str) -> None:
@@ -158,9 +163,3 @@ def aclrtSetCurrentContext(context: int) -> None:
 @call
 def aclrtGetCurrentContext() -> int:
     return need_context("aclrtGetCurrentContext").handle
-
-
-@call
-def aclrtSynchronizeDevice() -> None:
-    need_context("aclrtSynchronizeDevice")
-    wait_for_all(raising=True)

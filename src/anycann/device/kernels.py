@@ -17,6 +17,8 @@ def anycann_stream_enqueue(stream: int, job: int, context: int) -> None:
     queue = stream_of(stream, "anycann_stream_enqueue")
 
     def run() -> None:
+        if DEVICE.watch is not None:
+            DEVICE.watch.handed_out(None)
         status = _Job(job)(context)
         if status:
             raise AclnnError(507000, "kernel launch", f"the kernel must end without mistakes; its run gave {status}. See its report.")
@@ -30,4 +32,6 @@ def anycann_device_block(address: int) -> tuple[int, int]:
     block = DEVICE.find(address)
     if block is None:
         raise AclnnError(107000, "anycann_device_block", f"address must be device memory; got {DEVICE.describe(address)}. Pass another.")
+    if DEVICE.watch is not None:
+        DEVICE.watch.handed_out(block)
     return block.address, -(-block.size // GRAIN) * GRAIN

@@ -2,23 +2,22 @@
 
 import bisect
 import ctypes
-import os
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anycann.device import probe
+from anycann.device.arena import Arena, Malloc, capacity
 from anycann.errors import AclnnError
+
+if TYPE_CHECKING:
+    from anycann.device.watch import Watch
 
 __all__ = ["DEVICE", "HOST", "Block", "Heap", "block_at", "capacity", "check_copy", "check_fill", "fill", "move", "need_device"]
 
-ALIGNMENT = 64
 GRAIN, SPARE = 32, 32  # lengths are rounded up to GRAIN, and SPARE bytes lie behind
 FREED = 256  # blocks remembered for messages
 KINDS = {0: ("host", "host"), 1: ("device", "host"), 2: ("host", "device"), 3: ("device", "device"), 4: (None, None), 5: ("device", "host")}
-
-_libc = ctypes.CDLL(None)
-_libc.free.argtypes = [ctypes.c_void_p]
-_libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,12 @@ class Block:
 class Heap:
     """The living blocks of one kind of memory, ordered by address."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, source: Arena | Malloc) -> None:
+        self.kind, self.source = kind, source
         self.generation = 0  # changes when a block goes: what was inside a block before may not be any more
         self.used = 0
         self.shifted = False  # whether bytes lie elsewhere than where the program sees them
+        self.watch: Watch | None = None  # who looks for mistakes
         self._starts: list[int] = []
         self._blocks: dict[int, Block] = {}
         self._freed: dict[int, Block] = {}
@@ -49,34 +49,45 @@ class Heap:
 
     def allocate(self, size: int, api: str) -> Block:
         """A new block, its contents not initialised; AclnnError 207001 when there is no room."""
-        room = -(-size // GRAIN) * GRAIN + SPARE
-        place = ctypes.c_void_p()
-        if self.used + room > capacity() or _libc.posix_memalign(ctypes.byref(place), ALIGNMENT, room) or not place.value:
+        room = self._room(size)
+        place = self.source.take(room) if self.used + room <= capacity() else None
+        if place is None:
             left = max(capacity() - self.used, 0)
             raise AclnnError(207001, api, f"size must fit the {left} bytes of {self.kind} memory that are left; got {size}. Free some.")
-        block = Block(place.value, size)
+        block = Block(place, size) if self.watch is None else self.watch.allocated(place, size, api)
+        if block is None:
+            self.source.give(place, room)
+            raise AclnnError(207001, api, f"size must fit the address space that is left; got {size}. Free some.")
         with self._lock:
             self._blocks[block.address] = block
             bisect.insort(self._starts, block.address)
             self.used += room
         return block
 
-    def release(self, address: int, api: str) -> Block:
+    def release(self, address: int, name: str, api: str) -> Block:
         """Forget a block and give its memory back; AclnnError 107000 for anything else."""
         with self._lock:
             block = self._blocks.pop(address, None)
             if block is not None:
                 del self._starts[bisect.bisect_left(self._starts, address)]
-                self.used -= -(-block.size // GRAIN) * GRAIN + SPARE
+                self.used -= self._room(block.size)
                 self.generation += 1
                 self._freed[address] = block
                 if len(self._freed) > FREED:
                     del self._freed[next(iter(self._freed))]
         if block is None:
+            if self.watch is not None:
+                self.watch.freed_again(address, api)
             mend = "Free the address that the allocation returned, once."
-            raise AclnnError(107000, api, f"the address must be one of living {self.kind} memory; got {self.describe(address)}. {mend}")
-        _libc.free(block.address + block.shift)
+            raise AclnnError(107000, api, f"{name} must be the address of living {self.kind} memory; got {self.describe(address)}. {mend}")
+        if self.watch is not None:
+            self.watch.freed(block, api)
+        self.source.give(block.address + block.shift, self._room(block.size))
         return block
+
+    @staticmethod
+    def _room(size: int) -> int:
+        return -(-size // GRAIN) * GRAIN + SPARE
 
     def find(self, address: int) -> Block | None:
         """The block in which an address lies."""
@@ -101,13 +112,8 @@ class Heap:
         return f"{address:#x}, which " + (f"lies in {self.kind} memory that was freed" if freed else f"is no {self.kind} memory")
 
 
-DEVICE = Heap("device")
-HOST = Heap("host")
-
-
-def capacity() -> int:
-    """Bytes of device memory: what this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+DEVICE = Heap("device", Arena())
+HOST = Heap("host", Malloc())
 
 
 def block_at(address: int) -> Block | None:
@@ -118,6 +124,8 @@ def block_at(address: int) -> Block | None:
 def need_device(address: int, size: int, name: str, api: str, code: int = 107000) -> int:
     """Where `size` bytes of device memory really lie; AclnnError unless all of them are in one living block."""
     block = DEVICE.find(address)
+    if DEVICE.watch is not None and (block is None or address + size > block.end):
+        DEVICE.watch.refused(address, size, name, api)
     if block is None:
         raise AclnnError(code, api, f"{name} must be device memory; got {DEVICE.describe(address)}. Pass what aclrtMalloc returned.")
     if address + size > block.end:
@@ -128,14 +136,21 @@ def need_device(address: int, size: int, name: str, api: str, code: int = 107000
 
 def _side(address: int, size: int, name: str, where: str | None, write: bool, api: str) -> int:
     """One side of a copy, checked: where its bytes lie."""
-    on_device = DEVICE.find(address) is not None
+    on_device = DEVICE.find(address) is not None or DEVICE.source.holds(address)
     if where == "device" or (where is None and on_device):
         return need_device(address, size, name, api)
     if on_device:
         raise AclnnError(107000, api, f"{name} must be host memory for this kind of copy; got {DEVICE.describe(address)}. Change the kind.")
+    host = HOST.find(address)
+    if host is not None and address + size > host.end:
+        mend = f"Copy less, or allocate {address + size - host.address} bytes."
+        raise AclnnError(107000, api, f"{name} must have {size} bytes of host memory; got {host.end - address} to its end. {mend}")
     if not probe.accessible(address, size, write):
+        if DEVICE.watch is not None:
+            DEVICE.watch.refused(address, size, name, api)
         how = "writable" if write else "readable"
-        raise AclnnError(107000, api, f"{name} must be {size} {how} bytes of host memory; got {address:#x}, where they are not.")
+        got = f"{address:#x}, where they are not. Pass an array of the program that is long enough."
+        raise AclnnError(107000, api, f"{name} must be {size} {how} bytes of host memory; got {got}")
     return address
 
 
@@ -147,18 +162,23 @@ def check_copy(api: str, dst: int, room: int, src: int, count: int, kind: int) -
         if not address:
             raise AclnnError(100000, api, f"{name} must not be a null pointer. Pass the memory to copy.")
     if kind not in KINDS:
-        raise AclnnError(100000, api, f"kind must be a value of aclrtMemcpyKind, {min(KINDS)} to {max(KINDS)}; got {kind}.")
+        rule = f"must be a value of aclrtMemcpyKind, {min(KINDS)} to {max(KINDS)}"
+        raise AclnnError(100000, api, f"kind {rule}; got {kind}. Say where both sides are.")
     if count > room:
         raise AclnnError(107000, api, f"count must be at most destMax = {room}; got {count}. Copy less, or into larger memory.")
     if dst == src:
         return None
     to, source = KINDS[kind]
+    if source != "host" and DEVICE.find(src) is not None:
+        need_device(src, count, "src", api)  # bounds the size before host memory is probed, which touches all its pages
     return _side(dst, count, "dst", to, True, api), _side(src, count, "src", source, False, api)
 
 
-def move(places: tuple[int, int] | None, count: int) -> None:
+def move(api: str, places: tuple[int, int] | None, count: int) -> None:
     """Copy bytes between places that `check_copy` found; they may overlap."""
     if places is not None:
+        if DEVICE.watch is not None:
+            DEVICE.watch.moving(*places, count, api)
         ctypes.memmove(*places, count)
 
 
@@ -176,4 +196,6 @@ def check_fill(api: str, address: int, room: int, count: int) -> int:
 
 def fill(place: int, value: int, count: int) -> None:
     """Set bytes at a place that `check_fill` found."""
+    if DEVICE.watch is not None:
+        DEVICE.watch.filling(place, count)
     ctypes.memset(place, value & 0xFF, count)

@@ -56,6 +56,8 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
     def phase_one(*values: Any) -> tuple[int, int]:
         generation, product = DEVICE.generation, products.current()
         found = [value if find is None else find(value) for find, value in zip(finders, values, strict=True)]
+        if DEVICE.watch is not None:
+            DEVICE.watch.planning(planning, spec, found)
         key: list[Any] = [planning, product]
         addresses, inside = [], True
         for value in found:
@@ -87,7 +89,8 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
         plan, addresses, _ = found.take(spec.name, found.locate)
         if not found.repeatable:
             EXECUTORS.living.pop(executor, None)
-        enqueue(queue, lambda: plan.run(addresses, place), small=plan.bytes <= SMALL)
+        run = plan.run if DEVICE.watch is None else DEVICE.watch.runner(plan, executor)
+        enqueue(queue, lambda: run(addresses, place), small=plan.bytes <= SMALL)
 
     return phase_one, phase_two
 

@@ -12,7 +12,7 @@ _POPULATE = {False: 22, True: 23}  # MADV_POPULATE_READ, MADV_POPULATE_WRITE: Li
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 PAGE = mmap.PAGESIZE
-TOP = 1 << 64
+TOP = (1 << 64) - PAGE  # no program has the last page, and the sizes below stay below 2**64
 
 
 def accessible(address: int, size: int, write: bool) -> bool:

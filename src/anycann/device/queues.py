@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from anycann.device.calls import call, need
 from anycann.device.contexts import need_context
 from anycann.device.handles import Table
+from anycann.device.memory import DEVICE
 from anycann.errors import AclnnError
 from anycann.streams import Event, Stream
 
@@ -24,6 +25,8 @@ def stream_of(stream: int, api: str) -> Stream | None:
 
 def enqueue(stream: Stream | None, task: Callable[[], None], small: bool) -> None:
     """Run a task in the order of a stream; a small one at once where nothing is queued."""
+    if DEVICE.watch is not None:
+        task = DEVICE.watch.carry(task)
     if stream is None:
         task()
     elif small:
@@ -32,13 +35,10 @@ def enqueue(stream: Stream | None, task: Callable[[], None], small: bool) -> Non
         stream.submit(task)
 
 
-def wait_for_all(raising: bool = False) -> None:
-    """Wait until no stream has work left; errors of the work wait for their own synchronise, unless `raising`."""
+def wait_for_all() -> None:
+    """Wait until no stream has work left; errors of the work wait for their own synchronise."""
     for stream in list(STREAMS.living.values()):
-        if raising:
-            stream.synchronize()
-        else:
-            stream.wait()
+        stream.wait()
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def aclrtDestroyStreamForce(stream: int) -> None:
 def _synchronize(stream: int, timeout: int, api: str) -> None:
     queue = stream_of(stream, api)
     if timeout == 0 or timeout < -1:
-        raise AclnnError(107000, api, f"timeout must be positive, or -1 to wait without a limit; got {timeout}.")
+        raise AclnnError(107000, api, f"timeout must be positive, or -1 to wait without a limit; got {timeout}. Use milliseconds.")
     need_context(api)
     if queue is not None:
         with _named(api):
@@ -99,6 +99,15 @@ def aclrtSynchronizeStream(stream: int) -> None:
 @call
 def aclrtSynchronizeStreamWithTimeout(stream: int, timeout: int) -> None:
     _synchronize(stream, timeout, "aclrtSynchronizeStreamWithTimeout")
+
+
+@call
+def aclrtSynchronizeDevice() -> None:
+    need_context("aclrtSynchronizeDevice")
+    wait_for_all()
+    with _named("aclrtSynchronizeDevice"):
+        for stream in list(STREAMS.living.values()):
+            stream.synchronize()
 
 
 @call

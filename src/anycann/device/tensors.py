@@ -50,7 +50,7 @@ class DeviceTensor:
         generation = DEVICE.generation
         if self.checked == generation or self.described.address == 0 or self.low >= self.high:
             return self.described
-        block = DEVICE.find(self.described.address)
+        block = DEVICE.find(self.low)
         if block is not None and block.address <= self.low and self.high <= block.end:
             self.checked = generation
             return self.described
@@ -77,6 +77,14 @@ def _sizes(sizes: Sequence[int] | None, name: str, api: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _contiguous(shape: tuple[int, ...], api: str) -> tuple[int, ...]:
+    """The strides that null ones stand for; 64-bit integers like those that a program gives."""
+    strides = contiguous_strides(shape)
+    if strides and strides[0] >= 2**63:
+        raise AclnnError(INVALID, api, f"viewDims must have contiguous strides below 2**63; got {shape}. Pass strides, or smaller sizes.")
+    return strides
+
+
 def _described(
     api: str,
     view: Sequence[int] | None,
@@ -89,7 +97,7 @@ def _described(
 ) -> Tensor:
     dtype = dtypes.by_acl(kind) or dtypes.unknown(f"aclDataType {kind}", 1)
     shape = _sizes(view, "viewDims", api)
-    steps = contiguous_strides(shape) if strides is None else tuple(strides)
+    steps = _contiguous(shape, api) if strides is None else tuple(strides)
     return Tensor(data, dtype, shape, steps, offset, _sizes(storage, "storageDims", api), layout)
 
 
@@ -203,9 +211,9 @@ def aclCreateBoolArray(value: Sequence[bool] | None) -> int:
     return _create_array(BOOL_ARRAYS, value, "aclCreateBoolArray")
 
 
-def _size(table: Table[Any], handle: int, api: str) -> int:
-    need(handle, "array", api, NULL)
-    return len(table.find(handle, "array", api))
+def _size(table: Table[Any], handle: int, api: str, name: str = "array") -> int:
+    need(handle, name, api, NULL)
+    return len(table.find(handle, name, api))
 
 
 @call
@@ -225,12 +233,12 @@ def aclGetBoolArraySize(array: int) -> int:
 
 @call
 def aclGetTensorListSize(tensorList: int) -> int:
-    return _size(TENSOR_LISTS, tensorList, "aclGetTensorListSize")
+    return _size(TENSOR_LISTS, tensorList, "aclGetTensorListSize", "tensorList")
 
 
 @call
 def aclGetScalarListSize(scalarList: int) -> int:
-    return _size(SCALAR_LISTS, scalarList, "aclGetScalarListSize")
+    return _size(SCALAR_LISTS, scalarList, "aclGetScalarListSize", "scalarList")
 
 
 def _create_list(table: Table[tuple[int, ...]], members: Table[Any], value: Sequence[int] | None, api: str) -> int:
@@ -355,4 +363,8 @@ def aclGetDataBufferSizeV2(dataBuffer: int) -> int:
 
 @call
 def aclGetDataBufferSize(dataBuffer: int) -> int:
-    return _buffer(dataBuffer, "aclGetDataBufferSize")[1]
+    size = _buffer(dataBuffer, "aclGetDataBufferSize")[1]
+    if size >= 2**32:
+        rule = f"dataBuffer must be smaller than 2**32 bytes; got {size}. Use aclGetDataBufferSizeV2."
+        raise AclnnError(100000, "aclGetDataBufferSize", rule)
+    return size

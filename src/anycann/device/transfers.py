@@ -21,7 +21,8 @@ def _need_size(size: int, api: str) -> None:
 def _allocate(size: int, policy: int, api: str) -> int:
     _need_size(size, api)
     if not 0 <= policy < POLICIES:
-        raise AclnnError(100000, api, f"policy must be a value of aclrtMemMallocPolicy, 0 to {POLICIES - 1}; got {policy}.")
+        mend = "Use ACL_MEM_MALLOC_HUGE_FIRST."
+        raise AclnnError(100000, api, f"policy must be a value of aclrtMemMallocPolicy, 0 to {POLICIES - 1}; got {policy}. {mend}")
     need_context(api)
     return DEVICE.allocate(size, api).address
 
@@ -40,7 +41,7 @@ def aclrtMallocAlign32(size: int, policy: int) -> int:
 def aclrtFree(devPtr: int) -> None:
     need(devPtr, "devPtr", "aclrtFree")
     wait_for_all()
-    DEVICE.release(devPtr, "aclrtFree")
+    DEVICE.release(devPtr, "devPtr", "aclrtFree")
 
 
 @call
@@ -54,14 +55,14 @@ def aclrtMallocHost(size: int) -> int:
 def aclrtFreeHost(hostPtr: int) -> None:
     need(hostPtr, "hostPtr", "aclrtFreeHost")
     wait_for_all()
-    HOST.release(hostPtr, "aclrtFreeHost")
+    HOST.release(hostPtr, "hostPtr", "aclrtFreeHost")
 
 
 @call
 def aclrtGetMemInfo(attr: int) -> tuple[int, int]:
     api = "aclrtGetMemInfo"
     if not 0 <= attr < ATTRIBUTES:
-        raise AclnnError(100000, api, f"attr must be a value of aclrtMemAttr, 0 to {ATTRIBUTES - 1}; got {attr}.")
+        raise AclnnError(100000, api, f"attr must be a value of aclrtMemAttr, 0 to {ATTRIBUTES - 1}; got {attr}. Use ACL_HBM_MEM.")
     need_context(api)
     return max(capacity() - DEVICE.used, 0), capacity()
 
@@ -70,7 +71,7 @@ def aclrtGetMemInfo(attr: int) -> tuple[int, int]:
 def aclrtMemcpy(dst: int, destMax: int, src: int, count: int, kind: int) -> None:
     places = check_copy("aclrtMemcpy", dst, destMax, src, count, kind)
     need_context("aclrtMemcpy")
-    move(places, count)
+    move("aclrtMemcpy", places, count)
 
 
 @call
@@ -79,7 +80,7 @@ def aclrtMemcpyAsync(dst: int, destMax: int, src: int, count: int, kind: int, st
     check_copy(api, dst, destMax, src, count, kind)
     queue = stream_of(stream, api)
     need_context(api)
-    enqueue(queue, lambda: move(check_copy(api, dst, destMax, src, count, kind), count), small=count <= IN_PLACE)
+    enqueue(queue, lambda: move(api, check_copy(api, dst, destMax, src, count, kind), count), small=count <= IN_PLACE)
 
 
 @call
