@@ -124,7 +124,7 @@ def test_operators_are_found_by_any_of_their_names(typed: str) -> None:
     assert names.find_operator(typed).spec.name == "aclnnGeluBackwardV2"
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("gelu", "gelu_backward_v2"), ("nsa_compres_grad", "nsa_compress_grad")])
+@pytest.mark.parametrize(("typed", "meant"), [("gelu", "gelu_backward_v2 or gelu_v2"), ("nsa_compres_grad", "nsa_compress_grad")])
 @pytest.mark.parametrize("command", ["show", "check"])
 def test_a_name_that_is_almost_right_gets_a_suggestion(command: str, typed: str, meant: str) -> None:
     result = run(command, typed)
@@ -422,7 +422,7 @@ def test_json_spells_out_what_json_lacks(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.5], "c": {"d": "-inf"}}
 
 
-@pytest.mark.parametrize("module", ["checking", "demo", "doctor", "names", "output", "run", "show"])
+@pytest.mark.parametrize("module", ["checking", "demo", "doctor", "names", "output", "processes", "programs", "run", "show"])
 def test_exports_exist(module: str) -> None:
     loaded = importlib.import_module(f"anycann.cli.{module}")
     assert all(name in vars(loaded) for name in loaded.__all__)
@@ -446,16 +446,6 @@ def test_run_says_how_to_launch_a_kernel_without_a_main() -> None:
     done = subprocess.run([sys.executable, "-m", "anycann.cli", "run", str(EXAMPLES / "add.cpp")], capture_output=True, text=True)
     assert done.returncode == 2
     assert "Launch them from Python" in done.stderr
-
-
-@pytest.mark.parametrize(("text", "expected"), [(None, "no such file"), ("int main() { return 0; }\n", "only Ascend C sources can be run")])
-def test_run_refuses_what_it_cannot_run(text: str | None, expected: str, tmp_path: Path) -> None:
-    source = tmp_path / "program.cpp"
-    if text is not None:
-        source.write_text(text)
-    result = run("run", str(source))
-    assert result.exit_code == 2
-    assert expected in result.stderr
 
 
 def test_run_reports_a_mistake_of_a_kernel_with_its_line(tmp_path: Path) -> None:
