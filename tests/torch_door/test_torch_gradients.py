@@ -1,0 +1,154 @@
+"""Derivatives: against numerical ones in float64, twice where that is offered; an error that says so where it is not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import anycann.torch as door
+from anycann.torch.gradients import RULES
+from anycann.torch.library import ENTRIES
+
+op = torch.ops.anycann
+INDICES = torch.tensor([4, 0, 3, 9, 1, 3, -1, 2], dtype=torch.int32)  # two dropped, one twice
+PERMUTATION = torch.tensor([4, 0, 3, 7, 1, 5, 6, 2], dtype=torch.int32)
+EXPERTS = torch.tensor([[1, 0], [2, 1], [0, 2], [1, 2]], dtype=torch.int32)
+SIZES: dict[str, Any] = {"compress_block_size": 16, "compress_stride": 16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of float32 tensors of these shapes. Operators that are linear in each tensor have exact differences of any step."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    linear: bool = False
+    twice: bool = False
+
+
+CASES = {
+    "gelu_v2": Case(lambda x: op.gelu_v2(x, 0), ((3, 5),)),
+    "gelu_v2 tanh": Case(lambda x: op.gelu_v2(x, 1), ((3, 5),)),
+    "gelu_backward_v2": Case(lambda g: op.gelu_backward_v2(g, torch.linspace(-2, 2, 15).reshape(3, 5)), ((3, 1),), True, True),
+    "smooth_l1_loss none": Case(lambda x, y: op.smooth_l1_loss(x, y, 0, 5.0), ((3, 4), (4,))),
+    "smooth_l1_loss mean": Case(lambda x, y: op.smooth_l1_loss(x, y, 1, 5.0), ((3, 4), (3, 1))),
+    "smooth_l1_loss sum": Case(lambda x, y: op.smooth_l1_loss(x, y, 2, 0.01), ((3, 4), (3, 4))),
+    "smooth_l1_loss_backward": Case(
+        lambda g: op.smooth_l1_loss_backward(g, torch.arange(12.0).reshape(3, 4) - 5, torch.zeros(4), 1, 2.0), ((1,),), True, True
+    ),
+    "layer_norm": Case(lambda x, w, b: op.layer_norm(x, (2, 4), w, b)[0], ((3, 2, 4), (2, 4), (2, 4))),
+    "layer_norm without weight": Case(lambda x: op.layer_norm(x, (4,))[0], ((3, 4),)),
+    "layer_norm_grad_beta": Case(op.layer_norm_grad_beta, ((3, 2, 4), (3, 2, 4)), True, True),
+    "moe_token_permute": Case(lambda x: op.moe_token_permute(x, EXPERTS, 7)[0], ((4, 3),), True, True),
+    "moe_token_permute_grad": Case(lambda g: op.moe_token_permute_grad(g, INDICES, 2), ((5, 3),), True, True),
+    "moe_token_unpermute": Case(lambda x, p: op.moe_token_unpermute(x, PERMUTATION, p), ((8, 3), (4, 2)), True, True),
+    "moe_token_unpermute without probs": Case(lambda x: op.moe_token_unpermute(x, PERMUTATION), ((8, 3),), True, True),
+    "moe_token_unpermute_grad": Case(
+        lambda x, g, p: op.moe_token_unpermute_grad(x, g, PERMUTATION, p), ((8, 3), (4, 3), (4, 2)), True, True
+    ),
+    "moe_token_unpermute_grad without probs": Case(lambda g: op.moe_token_unpermute_grad(None, g, PERMUTATION)[0], ((8, 3),), True, True),
+    "nsa_compress": Case(lambda x, w: op.nsa_compress(x, w, [32, 48], **SIZES), ((48, 1, 16), (16, 1)), True, True),
+    "nsa_compress_grad": Case(
+        lambda g, x, w: op.nsa_compress_grad(g, x, w, [16, 32], **SIZES), ((2, 1, 16), (32, 1, 16), (16, 1)), True, True
+    ),
+}
+HAVE = {name: case for name, case in CASES.items() if name.split()[0] in ENTRIES}
+by_case = pytest.mark.parametrize("name", HAVE)
+
+
+def doubles(case: Case, seed: int = 0) -> list[Tensor]:
+    """Inputs in float64 that float32 can hold."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator).double().requires_grad_() for shape in case.shapes]
+
+
+def in_double(case: Case) -> Callable[..., Any]:
+    """The function from float64 to float64, computing in float32 as it does."""
+
+    def wrapped(*tensors: Tensor) -> Any:
+        found = case.function(*[tensor.float() for tensor in tensors])
+        return tuple(result.double() for result in found) if isinstance(found, tuple) else found.double()
+
+    return wrapped
+
+
+@by_case
+def test_gradcheck(name: str) -> None:
+    """Central differences of float32 results: the step leaves 1e-7 / step of rounding, and step ** 2 of curvature where there is any."""
+    case = HAVE[name]
+    step, tolerance = (0.25, 1e-5) if case.linear else (1e-2, 1e-3)
+    assert torch.autograd.gradcheck(in_double(case), doubles(case), eps=step, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name, case in HAVE.items() if case.twice])
+def test_gradgradcheck(name: str) -> None:
+    case = HAVE[name]
+    assert torch.autograd.gradgradcheck(in_double(case), doubles(case), eps=0.25, atol=1e-5, rtol=1e-5)
+
+
+def test_every_operator_with_a_derivative_is_among_the_cases() -> None:
+    assert set(RULES) & set(ENTRIES) == {name.split()[0] for name in HAVE}
+
+
+REFUSED = {
+    "gelu_backward_v2": lambda x: op.gelu_backward_v2(torch.ones(3), x),
+    "smooth_l1_loss_backward": lambda x: op.smooth_l1_loss_backward(torch.ones(1), x, torch.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_derivative_that_is_not_offered_is_an_error_that_says_so(name: str) -> None:
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match=f"the derivative of torch.ops.anycann.{name} with respect to this tensor"):
+        REFUSED[name](x).sum().backward()
+
+
+def test_an_operator_without_derivatives_says_so() -> None:
+    assert set(ENTRIES) - set(RULES) == {"layer_norm_backward", "layer_norm_grad"}
+    x = torch.randn(3, 4, requires_grad=True)
+    (first,) = torch.autograd.grad(door.layer_norm(x, (4,)), x, torch.ones(3, 4, requires_grad=True), create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"torch.ops.anycann.layer_norm_backward has no derivative"):
+        first.sum().backward()
+
+
+def test_the_second_derivative_of_gelu_by_its_output_gradient_is_there_though_that_by_its_input_is_not() -> None:
+    x, g = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
+    (first,) = torch.autograd.grad(door.gelu(x), x, g, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), g, retain_graph=True)
+    assert torch.equal(second, op.gelu_backward_v2(torch.ones(5), x.detach()))
+    with pytest.raises(NotImplementedError, match="a second derivative of gelu, is not offered"):
+        torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_gradients_have_the_dtype_and_shape_of_their_tensors(dtype: torch.dtype) -> None:
+    g, y = torch.randn(4, 1, 3, dtype=dtype, requires_grad=True), torch.randn(2, 3)
+    op.gelu_backward_v2(g, y).sum().backward()
+    assert g.grad is not None
+    assert (g.grad.dtype, g.grad.shape) == (dtype, g.shape)
+    expected = op.gelu_backward_v2(torch.ones(4, 2, 3), y).sum(1, keepdim=True)
+    assert torch.equal(g.grad, expected.to(dtype))
+
+
+def test_out_variants_refuse_to_record() -> None:
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="with out= records no gradients"):
+        op.gelu_backward_v2(torch.ones(3), x, out=torch.empty(3))
+    with torch.no_grad():
+        assert torch.equal(op.gelu_backward_v2(torch.ones(3), x, out=torch.empty(3)), op.gelu_backward_v2(torch.ones(3), x))
+
+
+def test_functorch_transforms() -> None:
+    x, w = torch.randn(3, 48, 1, 16), torch.randn(16, 1)
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        return op.nsa_compress_grad(torch.ones(3, 1, 16), x, w, **SIZES)[1].square().sum()
+
+    alone = torch.stack([torch.autograd.grad(loss(one.requires_grad_(), w), one)[0] for one in x.detach().clone()])
+    torch.testing.assert_close(torch.vmap(torch.func.grad(loss), (0, None))(x, w), alone)
+    jacobian = torch.func.jacrev(lambda g: op.moe_token_permute_grad(g, INDICES, 2))(torch.randn(5, 3))
+    assert jacobian.shape == (4, 3, 5, 3)
+    assert torch.equal(jacobian.sum((0, 1, 3)), torch.tensor([3.0, 3.0, 3.0, 6.0, 3.0]))

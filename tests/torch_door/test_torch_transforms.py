@@ -1,0 +1,191 @@
+"""torch.vmap against a loop, torch.compile and torch.export against eager runs, autocast, deterministic algorithms, memory formats."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_samples import HAVE, baseline
+
+import anycann.torch as door
+from anycann import AclnnError
+from anycann.torch.library import ENTRIES
+from contract_facts import Fact
+
+op = torch.ops.anycann
+by_operator = pytest.mark.parametrize("fact", HAVE, ids=lambda fact: fact.function)
+SIZES: dict[str, Any] = {"compress_block_size": 32, "compress_stride": 16}
+
+
+def alike(found: Any, expected: Any) -> None:
+    """The same bits."""
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    for one, other in pairs:
+        assert (one is None) == (other is None)
+        if other is not None:
+            torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@by_operator
+def test_vmap_is_a_loop(fact: Fact) -> None:
+    """Every choice of batched tensors, along the first and the last axis; the members have different values."""
+    for kind in fact.floats:
+        args, kwargs = baseline(fact, kind).positional()
+        tensors = [place for place, value in enumerate(args) if isinstance(value, Tensor)]
+        for chosen in range(1, 2 ** len(tensors)):
+            batched = {place for bit, place in enumerate(tensors) if chosen >> bit & 1}
+            _assert_vmap_is_a_loop(functools.partial(ENTRIES[fact.function].op, **kwargs), args, batched, chosen % 2 - 1)
+
+
+def _assert_vmap_is_a_loop(operator: Callable[..., Any], args: tuple[Any, ...], batched: set[int], axis: int) -> None:
+    members = [[_member(value, seed) if place in batched else value for place, value in enumerate(args)] for seed in range(3)]
+    stacked = [torch.stack([each[place] for each in members], axis) if place in batched else args[place] for place in range(len(args))]
+    found = torch.vmap(operator, tuple(axis if place in batched else None for place in range(len(args))))(*stacked)
+    each = [operator(*member) for member in members]
+    if isinstance(each[0], tuple):
+        alike(found, tuple(None if results[0] is None else torch.stack(results) for results in zip(*each, strict=True)))
+    else:
+        alike(found, torch.stack(each))
+
+
+def _member(value: Tensor, seed: int) -> Tensor:
+    return value.roll(seed, 0) if value.dim() else value + seed
+
+
+def test_vmap_of_the_largest_rank_and_of_means() -> None:
+    g, x = torch.randn(2, *[1] * 7, 3), torch.randn(2, *[1] * 7, 3)
+    alike(torch.vmap(op.gelu_backward_v2)(g, x), torch.stack([op.gelu_backward_v2(*pair) for pair in zip(g, x, strict=True)]))
+    for dtype in (torch.float16, torch.float32):
+        a, b = torch.randn(4, 5, 7).to(dtype), torch.randn(7).to(dtype)
+        for reduction in (0, 1, 2):
+            gradient = functools.partial(op.smooth_l1_loss_backward, torch.ones(1, dtype=dtype), reduction=reduction, beta=0.7)
+            alike(torch.vmap(lambda x, f=gradient, b=b: f(x, b))(a), torch.stack([gradient(x, b) for x in a]))
+
+
+@by_operator
+def test_compiled_calls_give_the_same_bits(fact: Fact) -> None:
+    one = baseline(fact, fact.floats[0])
+    args, kwargs = one.positional()
+    operator = one.entry.op
+    expected = operator(*args, **kwargs)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *values: operator(*values, **kwargs), fullgraph=True, backend="aot_eager", dynamic=True)
+    alike(compiled(*args), expected)
+
+
+class Block(torch.nn.Module):
+    """Every module of this door, in one graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.activation, self.compress, self.loss = (
+            door.LayerNorm(16),
+            door.GELU("tanh"),
+            door.NsaCompress(2),
+            door.SmoothL1Loss(),
+        )
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return self.loss(self.compress(self.activation(self.norm(x))), target)
+
+
+def test_a_model_compiles_with_its_gradients() -> None:
+    torch.manual_seed(0)
+    block, x, target = Block(), torch.randn(64, 2, 16), torch.zeros(3, 2, 16)
+    expected = torch.autograd.grad(block(x, target), tuple(block.parameters()))
+    torch.compiler.reset()
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    alike(torch.autograd.grad(compiled(x, target), tuple(block.parameters())), expected)
+
+
+def test_a_model_is_exported() -> None:
+    block, x, target = Block().eval(), torch.randn(64, 2, 16), torch.zeros(3, 2, 16)
+    exported = torch.export.export(block, (x, target))
+    names = {str(node.target) for node in exported.graph.nodes}
+    assert {f"anycann.{name}.default" for name in ("layer_norm", "gelu_v2", "nsa_compress", "smooth_l1_loss")} <= names
+    alike(exported.module()(x, target), block(x, target))
+
+
+def test_a_graph_of_any_number_of_rows_is_compiled_once() -> None:
+    count = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(
+        lambda g, x: op.gelu_backward_v2(g, x) + op.layer_norm_grad_beta(g, x)[0], fullgraph=True, backend=count, dynamic=True
+    )
+    for rows in (3, 5, 9):
+        g, x = torch.randn(rows, 4), torch.randn(rows, 4)
+        alike(compiled(g, x), op.gelu_backward_v2(g, x) + op.layer_norm_grad_beta(g, x)[0])
+    assert count.frame_count == 1
+
+
+def test_a_refusal_in_a_compiled_function_is_that_of_the_eager_one() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return op.moe_token_permute_grad(x, torch.zeros(5, dtype=torch.int32), 2)
+
+    with pytest.raises(AclnnError, match="sorted_indices must hold num_topk entries"):
+        wrong(torch.ones(2, 3))
+    with pytest.raises(Exception, match="sorted_indices must hold num_topk entries"):
+        torch.compile(wrong, fullgraph=True, backend="eager")(torch.ones(2, 3))
+
+
+AUTOCAST: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
+    "smooth_l1_loss": (lambda x: door.smooth_l1_loss(x, torch.zeros(64, 1, 16)), torch.float32),
+    "smooth_l1_loss_backward": (lambda x: op.smooth_l1_loss_backward(torch.ones(1).bfloat16(), x, torch.zeros(16)), torch.float32),
+    "layer_norm": (lambda x: door.layer_norm(x, (16,), torch.ones(16), torch.zeros(16).bfloat16()), torch.float32),
+    "nsa_compress": (lambda x: door.nsa_compress(x, torch.ones(32, 1), 32, 16), torch.bfloat16),
+    "gelu_v2": (door.gelu, torch.float16),
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_autocast(name: str) -> None:
+    function, dtype = AUTOCAST[name]
+    x = torch.randn(64, 1, 16, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = function(x.half())
+    assert found.dtype == dtype
+    if name == "smooth_l1_loss_backward":
+        return  # it has no derivative by x
+    found.float().sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == torch.float32
+
+
+def test_results_do_not_depend_on_the_deterministic_flag() -> None:
+    def everything() -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        grad, indices = torch.randn(40, 8, requires_grad=True), torch.randint(-1, 42, (60,), dtype=torch.int32)
+        found = op.moe_token_permute_grad(grad, indices, 3)
+        found.square().sum().backward()
+        assert grad.grad is not None
+        return found.detach(), grad.grad, *op.nsa_compress_grad(torch.randn(3, 2, 16), torch.randn(64, 2, 16), torch.randn(32, 2), **SIZES)
+
+    expected = everything()
+    torch.use_deterministic_algorithms(True)
+    try:
+        alike(everything(), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_lazily_negated_and_zero_tensors() -> None:
+    x = torch.randn(4)
+    negated = torch._neg_view(x)
+    alike(op.gelu_backward_v2(torch.ones(4), negated), op.gelu_backward_v2(torch.ones(4), -x))
+    alike(op.gelu_backward_v2(torch._efficientzerotensor(4), x), torch.zeros(4))
+
+
+def test_a_parameter_without_gradient_and_inference_mode() -> None:
+    x = torch.nn.Parameter(torch.randn(4), requires_grad=False)
+    expected = op.gelu_backward_v2(torch.ones(4), x.detach())
+    alike(op.gelu_backward_v2(torch.ones(4), x), expected)
+    with torch.inference_mode():
+        out = torch.empty(4)
+        alike(op.gelu_backward_v2(torch.ones(4), x, out=out), expected)
+        assert out.is_inference()
+
+
+def test_other_devices_are_refused_by_torch() -> None:
+    with pytest.raises(NotImplementedError, match="anycann::gelu_backward_v2"):
+        op.gelu_backward_v2(torch.ones(2).to_sparse(), torch.ones(2).to_sparse())
