@@ -29,10 +29,10 @@ OPERATORS = sorted(path.name for path in (ROOT / "ops").iterdir() if (path / "sp
 FILES = {"__init__.py", "spec.py", "reference.py", "cpu.py"}
 HELPERS = {
     "gelu_backward_v2": {"coefficients.py", "derivative.py", "pieces.py", "slopes.py", "tables.py"},
-    "gelu_v2": {"coefficients.py", "tables.py", "value.py"},
+    "gelu_v2": {"coefficients.py", "tables.py", "value.py", "values.py"},
     "smooth_l1_loss_backward": {"norm.py"},
 }
-GPU_ONLY = {"gpu.py", "slopes.py"}
+GPU_ONLY = {"gpu.py", "slopes.py", "values.py"}
 SHARED = {  # what the contracts of a family have in common, beside their folders
     "column_sums": {"layer_norm_backward", "layer_norm_grad_beta"},
     "windows": {"nsa_compress", "nsa_compress_grad"},
@@ -176,7 +176,8 @@ def test_files_of_an_operator_import_what_they_may(path: Path) -> None:
         else:
             own = ("gpu",) if path.name in GPU_ONLY else ("cpu", "threads")
             kernel = other[:1] == ("backends",) and (other[1].startswith(path.stem[:3]) or other[1] in own)
-            helper = other[:1] == ("backends",) and other[1].startswith("cpu") and path.name not in FILES
+            language = "gpu" if path.name in GPU_ONLY else "cpu"
+            helper = other[:1] == ("backends",) and other[1].startswith(language) and path.name not in FILES
             allowed = kernel or helper or other in (("bind",), ("spec",), ("tensor",)) or (other[:2] == here and other[2:] != ("reference",))
         assert allowed, f"{'.'.join(module)} imports {'.'.join(other)}"
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from anycann import dtypes, ops
 from anycann.errors import AclnnError
-from anycann.executor import Executor, given_address, phase_one, phase_two
+from anycann.executor import Executor, given_address, on_cpu, phase_one, phase_two
 from anycann.runtime import aligned_bytes
 from anycann.streams import Event, Stream
-from anycann.tensor import Tensor, contiguous_strides, from_array
+from anycann.tensor import Tensor, contiguous_strides
 
 __all__ = ["Event", "Executor", "Stream", "create_tensor", "empty_workspace"]
 
@@ -78,7 +78,7 @@ def create_tensor(
     (first,) = _counts((offset,), "offset", api, None)
     if data is None or isinstance(data, (int, np.integer)):
         return Tensor(given_address(data, "data", api), kind, shape, steps, first, shape if storage is None else storage, number)
-    array = from_array(data, "data", api)
+    array = on_cpu(data, "data", api)
     low, high = array.bytes_touched()
     room = (high - low) // kind.itemsize
     storage = (room,) if storage is None else storage

@@ -3,7 +3,7 @@
 import importlib.util
 from typing import Any
 
-__all__ = ["current_stream", "described", "empty", "need", "snapshot"]
+__all__ = ["available", "current_stream", "described", "empty", "need", "snapshot"]
 
 _LEGACY_DEFAULT = 1  # DLPack's number of CUDA's default stream, whose handle is 0
 
@@ -22,6 +22,15 @@ def need(name: str, device: str) -> Any:
             f"or copy {name} to the CPU"
         )
     return torch
+
+
+def available() -> bool:
+    """Whether there is a device that torch can reach."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def current_stream(name: str, index: int) -> int:

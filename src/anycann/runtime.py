@@ -231,10 +231,14 @@ class Operator:
         size, launch = self._kernels(backend or ("cpu" if device == "cpu" else "gpu")).plan(call)
         return Plan(call, size + ALIGNMENT if size else 0, launch, device)
 
+    def has_kernels(self, backend: str) -> bool:
+        """Whether there are kernels for a backend, "cpu" or "gpu"."""
+        return importlib.util.find_spec(f"{self.package}.{backend}") is not None
+
     def _kernels(self, backend: str) -> Any:
         """The module of the kernels for a backend."""
         if backend == "gpu":
-            if importlib.util.find_spec(f"{self.package}.gpu") is None:
+            if not self.has_kernels("gpu"):
                 raise NotImplementedError(
                     f"{self.api} has no kernel for CUDA devices in this version: pass CPU tensors, as .cpu() makes them"
                 )

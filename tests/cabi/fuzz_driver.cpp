@@ -146,12 +146,19 @@ private:
     std::uint64_t HostAddress() { return Maybe(6) ? One(kJunk) : Number(arena) + static_cast<unsigned>(Below(static_cast<int>(kArena))); }
     std::uint64_t DeviceAddress() { return Handle(kDevice) + (Maybe(4) ? static_cast<unsigned>(Below(70)) : 0); }
 
-    // What is freed may be anybody's by now: only as the device side of a copy, which is looked up.
+    // Device memory, living or freed, where the host's is asked for. Freed host memory may be anybody's by now, and is left alone.
+    std::uint64_t Misplaced()
+    {
+        const std::vector<std::uint64_t> &from = Maybe(2) ? living_[kDevice] : dead_[kDevice];
+        return from.empty() ? HostAddress() : One(from) + static_cast<unsigned>(Below(70));
+    }
+
     void Copy(bool queued)
     {
         const aclrtMemcpyKind kind = static_cast<aclrtMemcpyKind>(Maybe(12) ? 6 + Below(9) : Below(6));
         const bool to_device = kind == 1 || kind == 3 || kind == 5, from_device = kind == 2 || kind == 3;
-        const std::uint64_t to = to_device ? DeviceAddress() : HostAddress(), from = from_device ? DeviceAddress() : HostAddress();
+        const std::uint64_t to = to_device ? DeviceAddress() : Maybe(8) ? Misplaced() : HostAddress();
+        const std::uint64_t from = from_device ? DeviceAddress() : Maybe(8) ? Misplaced() : HostAddress();
         std::uint64_t count = Size();
         for (const std::uint64_t place : {to_device ? 0 : to, from_device ? 0 : from}) {
             if (place >= Number(arena) && place < Number(arena) + kArena) {

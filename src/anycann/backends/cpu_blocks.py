@@ -51,9 +51,9 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout",
-    "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line", "store_sums",
-    "streams", "sweep", "unload",
+    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush",
+    "layout", "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line",
+    "store_sums", "streams", "sweep", "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -46,9 +46,11 @@ from anycann.backends.cpu_simd import (
     load1,
     load1_i64,
     load_tail,
+    narrow,
     prefetch,
     select,
     splat,
+    splat_d,
     splat_i,
     store_tail,
     sum_lanes,
@@ -58,7 +60,7 @@ from anycann.backends.threads import parallel
 from anycann.dtypes import by_name
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "RECORD", "centred_tail", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record", "singles"]
+__all__ = ["GRAIN", "RECORD", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record", "singles"]
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
@@ -135,16 +137,25 @@ def singles(tensor: Tensor | None, count: int, default: float) -> Callable[[int,
 
 
 @device
-def centred_tail(tag: Tag, x: int, i: int, m: int, centre: float) -> Any:
-    """m <= 16 elements less the centre, 0 in the other lanes."""
-    return select(iota() < splat_i(np.int32(m)), load_tail(tag, x, i, m) - splat(centre), splat(0.0))
+def _product(tag: Tag, x: Any, y: Any) -> Any:
+    """x * y as float64, exactly where results are float32: their differences cancel."""
+    return widen(x) * widen(y) if itemsize(tag) == 4 else widen(x * y)
+
+
+@device
+def _difference(tag: Tag, x: Any, y: Any) -> Any:
+    """x - y as float64, exactly where results are float32."""
+    return widen(x) - widen(y) if itemsize(tag) == 4 else widen(x - y)
 
 
 @device
 def _gradient(given: tuple[Tag, int, int, int, float, float, float, float], i: int, m: int) -> Any:
-    tag, dy, x, weight, centre, scale, slope, base = given
-    a, c = load_tail(tag, dy, i, m) * load_tail(F32, weight, i, m), load_tail(tag, x, i, m) - splat(centre)
-    return a * splat(scale) + (c * splat(slope) + splat(base))
+    tag, dy, x, weight, centre, r, slope, base = given
+    d, w, v = load_tail(tag, dy, i, m), load_tail(F32, weight, i, m), load_tail(tag, x, i, m)
+    if itemsize(tag) == 4:
+        a, c = widen(d) * widen(w), widen(v) - widen(splat(centre))
+        return narrow(fma(a, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
+    return d * w * splat(np.float32(r)) + ((v - splat(centre)) * splat(np.float32(slope)) + splat(np.float32(base)))
 
 
 @device
@@ -175,6 +186,7 @@ def gradients(
     words: int,
     centres: int,
     scales: int,
+    rests: int,
     weight: int,
     sums: int,
     rows: int,
@@ -187,6 +199,7 @@ def gradients(
     stop: int,
 ) -> None:
     """Runs [start, stop) of `run` rows. `words`: the row records of dy, x, out, scaled. Addresses 0 of out, scaled, sums leave them out.
+    A row is divided by the float32 in scales, plus the one in rests where those are.
 
     Sums of run u lie at sums + 8 * u * pitch, pitch being the width rounded up to 16: first those of dy * c * r, then those of dy.
     """
@@ -197,6 +210,9 @@ def gradients(
         first = sums + 8 * unit * pitch
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)
+            r = types.float64(scale)
+            if rests != 0:
+                r += types.float64(load1(F32, rests, row))
             slope = base = 0.0
             if p_out != 0:
                 total_a, total_c = widen(splat(0.0)), widen(splat(0.0))
@@ -208,15 +224,15 @@ def gradients(
                     for i in range(0, n - tail, LANES):
                         prefetch(dy + i * itemsize(tag) + AHEAD)
                         prefetch(x + i * itemsize(tag) + AHEAD)
-                        a = widen(load(tag, dy, i) * load(F32, weight, begin + i))
-                        c = widen(load(tag, x, i) - splat(centre))
+                        a = _product(tag, load(tag, dy, i), load(F32, weight, begin + i))
+                        c = _difference(tag, load(tag, x, i), splat(centre))
                         total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
                     if tail > 0:
                         i = n - tail
-                        a = widen(load_tail(tag, dy, i, tail) * load_tail(F32, weight, begin + i, tail))
-                        c = widen(centred_tail(tag, x, i, tail, centre))
+                        a = _product(tag, load_tail(tag, dy, i, tail), load_tail(F32, weight, begin + i, tail))
+                        there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
+                        c = _difference(tag, load_tail(tag, x, i, tail), there)
                         total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
-                r = float(scale)
                 cube = r * r * r * sum_lanes(total_ac) / width
                 slope, base = -cube, -r * sum_lanes(total_a) / width
                 if shifted:
@@ -238,7 +254,7 @@ def gradients(
                     put_piece(tag, p_scaled, w_scaled, row, width, begin, n, s_out)
                 if p_out != 0:
                     place = piece_out(tag, p_out, w_out, row, begin, s_out)
-                    given = (tag, dy, x, weight + 4 * begin, centre, scale, np.float32(slope), np.float32(base))
+                    given = (tag, dy, x, weight + 4 * begin, centre, r, slope, base)
                     sweep(_gradient, given, tag, place, n, stream and place != s_out)
                     put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
     if stream:

@@ -46,9 +46,9 @@ from anycann.backends.cpu_llvm import (
 __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits",
-    "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_i", "sqrt", "store",
-    "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes", "tag_of",
-    "to_float", "widen",
+    "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_d", "splat_i", "sqrt",
+    "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes",
+    "tag_of", "to_float", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -218,6 +218,12 @@ def gather(e: Emit, address: Value, index: Value) -> Value:
 
 @operation(f32x16, _F32)
 def splat(e: Emit, x: Value) -> Value:
+    """x in every lane."""
+    return e.splat(x)
+
+
+@operation(f64x16, _F64)
+def splat_d(e: Emit, x: Value) -> Value:
     """x in every lane."""
     return e.splat(x)
 

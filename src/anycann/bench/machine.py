@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import llvmlite.binding as llvm
 
 import anycann
 
-__all__ = ["cores", "describe", "has", "last_level_cache", "memory", "versions"]
+__all__ = ["cores", "describe", "has", "last_level_cache", "memory", "versions", "versions_of"]
 
 _FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512bf16", "avx512fp16", "avx2", "fma", "f16c", "neon", "fullfp16", "bf16", "sve")
 _LAST_LEVEL = 32 << 20  # where the system does not say
@@ -85,10 +86,16 @@ def _compiler() -> str | None:
 
 def versions() -> dict[str, str | None]:
     """Versions of Python and of the packages that take part; None for those that are not installed."""
-    found: dict[str, str | None] = {"anycann": anycann.__version__, "python": platform.python_version()}
-    for name in ("numpy", "ml_dtypes", "numba", "llvmlite", "torch"):
+    own = {"anycann": anycann.__version__, "python": platform.python_version()}
+    return own | versions_of(("numpy", "ml_dtypes", "numba", "llvmlite", "torch")) | {"g++": _compiler()}
+
+
+def versions_of(names: Sequence[str]) -> dict[str, str | None]:
+    """Versions of packages; None for those that are not installed."""
+    found: dict[str, str | None] = {}
+    for name in names:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
-    return found | {"g++": _compiler()}
+    return found

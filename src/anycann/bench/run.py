@@ -17,7 +17,7 @@ from anycann.bench.threads import threads as use_threads
 from anycann.runtime import Operator
 from anycann.spec import Workload
 
-__all__ = ["FORMAT", "Job", "Line", "Settings", "jobs", "measure", "report"]
+__all__ = ["FORMAT", "Job", "Line", "Settings", "jobs", "lines", "measure", "report", "result"]
 
 FORMAT = "anycann bench 1"
 QUICK_ELEMENTS = 1 << 26  # of the largest tensor of a problem that --quick leaves in
@@ -101,7 +101,8 @@ def lines(finished: Race) -> list[Line]:
     return [Line(finished, ours, avx512) for ours in finished.ours]
 
 
-def _result(job: Job, threads: int, finished: Race | None, wrong: str) -> dict[str, Any]:
+def result(job: Job, threads: int, finished: Race | None, wrong: str, lines: Callable[[Race], Sequence[Line]] = lines) -> dict[str, Any]:
+    """A race as data."""
     head = {
         "operator": job.operator.spec.python,
         "workload": job.workload.name,
@@ -143,14 +144,23 @@ def measure(
                 finished = race(problem, threads, settings.rules, ceilings, cache)
             except WrongResult as error:
                 wrong = str(error)
-            results.append(_result(job, threads, finished, wrong))
+            results.append(result(job, threads, finished, wrong))
             shown(results[-1])
         del problem, finished
     return results, [ceiling.as_json(threads) for (threads, _), ceiling in ceilings.found.items()]
 
 
-def report(todo: Sequence[Job], settings: Settings, shown: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
-    """Measure everything: the report that --json writes. Libraries that are not installed are named in it and left out."""
+def report(
+    todo: Sequence[Job],
+    settings: Settings,
+    shown: Callable[[dict[str, Any]], None] = lambda _: None,
+    measure: Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]] = measure,
+    described: Callable[[], dict[str, Any]] = machine.describe,
+) -> dict[str, Any]:
+    """Measure everything: the report that --json writes. Libraries that are not installed are named in it and left out.
+
+    `measure` and `described` are a device's, where it is not the CPU.
+    """
     missing = [name for name in settings.rules.libraries if not peers.installed(name)]
     present = tuple(name for name in settings.rules.libraries if name not in missing)
     rules = replace(settings.rules, libraries=present)
@@ -164,7 +174,7 @@ def report(todo: Sequence[Job], settings: Settings, shown: Callable[[dict[str, A
         "begun": begun.isoformat(timespec="seconds"),
         "minutes": round((datetime.datetime.now(datetime.timezone.utc) - begun).total_seconds() / 60, 2),
         "load_before": load,
-        "machine": machine.describe(),
+        "machine": described(),
         "versions": machine.versions(),
         "settings": {
             "repeat": rules.repeat,

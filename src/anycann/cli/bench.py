@@ -19,6 +19,7 @@ __all__ = ["bench_command"]
 Result = Mapping[str, Any]
 
 PEERS = "torch,compile,numpy"
+GPU_PEERS = "torch,compile,liger,te"
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 COLUMNS = {  # of the table of results, and the width that each needs
     "workload": 6,
@@ -49,6 +50,7 @@ def bench_command(
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="This dtype instead of those that have targets.")] = None,
     repeat: Annotated[int | None, typer.Option(metavar="N", min=3, help="Rounds of timing. Default: 21, with --quick 5.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few rounds, and no workload of more than 67 million elements.")] = False,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Where to run: cpu, or a CUDA device (cuda, cuda:1).")] = "cpu",
 ) -> None:
     """Speed against other libraries and against this machine's memory. Exit status 1 if a result is wrong."""
     from anycann import ops
@@ -63,9 +65,12 @@ def bench_command(
         raise Wrong(f"nothing to measure: workloads are {', '.join(known)}; dtypes float32, float16, bfloat16")
     if plot is not None and not picture.available():
         raise Wrong("--plot needs matplotlib: pip install 'anycann[bench]'")
-    settings = _settings(peers, threads, repeat, quick, overhead=workload is None)
+    if device != "cpu":
+        peers = GPU_PEERS if peers == PEERS else peers
+        threads, todo = [1], [job for job in todo if job.operator.has_kernels("gpu")]
+    settings = _settings(peers, threads, repeat, quick, overhead=workload is None and device == "cpu")
     out = console(stderr=json == "-")
-    report = _measured(todo, settings, out)
+    report = _measured(todo, settings, out, device)
     if json is not None:
         write_json(report, json)
     if plot is not None and any(not result["wrong"] for result in report["results"]):
@@ -75,20 +80,34 @@ def bench_command(
 
 def _settings(peers: str, threads: Sequence[int] | None, repeat: int | None, quick: bool, overhead: bool) -> "Settings":
     from anycann.bench import machine
-    from anycann.bench.peers import LIBRARIES
+    from anycann.bench.peers import GPU_LIBRARIES, LIBRARIES
     from anycann.bench.race import Rules
     from anycann.bench.run import Settings
 
     libraries = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip() and name.strip() != "none"))
     for name in libraries:
-        if name not in LIBRARIES:
+        if name not in LIBRARIES | GPU_LIBRARIES:
             raise Wrong(f"--peers {name}: must be some of {', '.join(LIBRARIES)}, or none")
     rules = Rules(repeat or (5 if quick else 21), 5.0 if quick else 60.0, libraries)
     counts = threads or (1, machine.cores())
     return Settings(rules, tuple(dict.fromkeys(counts)), quick, overhead=overhead)
 
 
-def _measured(todo: Sequence["Job"], settings: "Settings", out: "Console") -> dict[str, Any]:
+def _device(name: str) -> dict[str, Any]:
+    """How `report` measures on a CUDA device."""
+    from anycann import cuda
+
+    if name.partition(":")[0] != "cuda":
+        raise Wrong(f"--device {name}: must be cpu, cuda or cuda:N")
+    if not cuda.available():
+        raise Wrong(f"--device {name}: needs a CUDA device, and a torch that finds it: pip install 'anycann[gpu]'")
+    from anycann.bench.gpu import Device
+
+    chosen = Device(name)
+    return {"measure": chosen.measure, "described": chosen.describe}
+
+
+def _measured(todo: Sequence["Job"], settings: "Settings", out: "Console", device: str = "cpu") -> dict[str, Any]:
     """Measure, and print each operator's table as soon as it is complete."""
     from anycann.bench import run
 
@@ -108,7 +127,7 @@ def _measured(todo: Sequence["Job"], settings: "Settings", out: "Console") -> di
             steps.say(f"after {result['operator']} {result['workload']} {result['dtype']}")
             steps.advance(1)
 
-        report = run.report(todo, settings, shown)
+        report = run.report(todo, settings, shown, **(_device(device) if device != "cpu" else {}))
         flush()
     _print_rest(out, report)
     return report

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from anycann.bench.problems import Problem
 
-__all__ = ["LIBRARIES", "Peer", "installed", "of"]
+__all__ = ["GPU_LIBRARIES", "LIBRARIES", "Peer", "installed", "of"]
 
 LIBRARIES = {"torch": "torch", "compile": "torch", "numpy": "numpy"}  # names of --peers, and the packages they need
+GPU_LIBRARIES = {"torch": "torch", "compile": "torch", "liger": "liger_kernel", "te": "transformer_engine"}  # on a GPU
 
 
 class Peer(NamedTuple):
@@ -24,7 +25,7 @@ class Peer(NamedTuple):
 
 def installed(library: str) -> bool:
     """Whether the package behind a name of --peers can be imported."""
-    return importlib.util.find_spec(LIBRARIES[library]) is not None
+    return importlib.util.find_spec((LIBRARIES | GPU_LIBRARIES)[library]) is not None
 
 
 def of(problem: Problem, libraries: Sequence[str]) -> list[Peer]:
@@ -35,6 +36,11 @@ def of(problem: Problem, libraries: Sequence[str]) -> list[Peer]:
 
         found += with_torch.eager(problem) if "torch" in libraries else []
         found += with_torch.compiled(problem) if "compile" in libraries else []
+    if "liger" in libraries or "te" in libraries:
+        from anycann.bench.peers import with_gpu_libraries
+
+        found += with_gpu_libraries.liger(problem) if "liger" in libraries else []
+        found += with_gpu_libraries.transformer_engine(problem) if "te" in libraries else []
     if "numpy" in libraries:
         from anycann.bench.peers import with_numpy
 

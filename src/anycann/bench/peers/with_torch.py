@@ -31,8 +31,10 @@ class Formulation(NamedTuple):
     single: bool = False
 
 
-def as_torch(array: NDArray[Any]) -> Any:
-    """The same memory as a tensor."""
+def as_torch(array: Any) -> Any:
+    """The same memory as a tensor; a tensor as it is."""
+    if isinstance(array, torch.Tensor):
+        return array
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

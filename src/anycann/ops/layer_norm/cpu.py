@@ -1,6 +1,6 @@
 """Layer normalisation on the CPU: a unit of work is a row, read from memory once and then twice more from the caches.
 
-The sums of a row are float64. What is subtracted from its elements is the mean as the sum of two float32.
+The sums of a row are float64. What is subtracted from its elements is the mean in float64, or as the sum of two float32.
 """
 
 import math
@@ -23,6 +23,7 @@ from anycann.backends.cpu_simd import (
     itemsize,
     load,
     load_tail,
+    narrow,
     prefetch,
     select,
     splat,
@@ -60,10 +61,14 @@ def _squares(tag: Tag, x: int, n: int, mean: float, total: Any) -> Any:
 
 
 @device
-def _normalised(given: tuple[Tag, int, int, int, float, float, float], i: int, m: int) -> Any:
-    tag, x, weight, bias, mean, rest, rstd = given
-    d = load_tail(tag, x, i, m) - splat(mean) - splat(rest)
-    return d * splat(rstd) * load_tail(F32, weight, i, m) + load_tail(F32, bias, i, m)
+def _normalised(given: tuple[Tag, int, int, int, float, float], i: int, m: int) -> Any:
+    """In float64 where the result is float32: what the mean or the bias cancels keeps its digits."""
+    tag, x, weight, bias, mean, root = given
+    v, w, b = load_tail(tag, x, i, m), load_tail(F32, weight, i, m), load_tail(F32, bias, i, m)
+    if itemsize(tag) == 4:
+        return narrow(fma((widen(v) - mean) * root, widen(w), widen(b)))
+    near = np.float32(mean)
+    return (v - splat(near) - splat(np.float32(mean - near))) * splat(np.float32(root)) * w + b
 
 
 @kernel
@@ -97,17 +102,15 @@ def _rows(
         for i in range(0, width, size):
             n = min(size, width - i)
             total = _squares(tag, piece_in(tag, p_x, words, row, width, i, n, s_x), n, mean, total)
-        rstd = np.float32(1.0 / math.sqrt(sum_lanes(total) / width + eps))
-        near = np.float32(mean)
+        root = 1.0 / math.sqrt(sum_lanes(total) / width + eps)
         if p_mean != 0:
-            store1(F32, p_mean, offset_of(mean_words, row), near)
+            store1(F32, p_mean, offset_of(mean_words, row), np.float32(mean))
         if p_rstd != 0:
-            store1(F32, p_rstd, offset_of(rstd_words, row), rstd)
-        rest = np.float32(mean - near)
+            store1(F32, p_rstd, offset_of(rstd_words, row), np.float32(root))
         for i in range(0, width, size):
             n = min(size, width - i)
             x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
-            sweep(_normalised, (tag, x, weight + 4 * i, bias + 4 * i, near, rest, rstd), tag, place, n, stream and place != s_out)
+            sweep(_normalised, (tag, x, weight + 4 * i, bias + 4 * i, mean, root), tag, place, n, stream and place != s_out)
             put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
     if stream:
         fence()

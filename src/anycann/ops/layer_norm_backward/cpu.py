@@ -53,7 +53,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     o_mean, room_of_rows = o_weight + 4 * pitch, 4 * -(-rows // LANES) * LANES
     put_weight = singles(call.get("weightOptional"), width, 1.0)
     put_mean, put_rstd = singles(call["mean"], rows, 0.0), singles(call["rstd"], rows, 0.0)
-    add = gradients.for_types(tag, *(types.intp,) * 13, types.boolean, types.boolean, types.intp, types.intp)
+    add = gradients.for_types(tag, *(types.intp,) * 14, types.boolean, types.boolean, types.intp, types.intp)
     add_runs = _partial_sums.for_types(*(types.intp,) * 6)
     put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
     wanted, stream = out is not None, out is not None and streams(out)
@@ -65,7 +65,7 @@ def plan(call: Call) -> tuple[int, Launch]:
         put_weight(p_weight, weight)
         put_mean(p_mean, mean)
         put_rstd(p_rstd, rstd)
-        tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, rstd, weight, sums)
+        tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, rstd, 0, weight, sums)
 
         def add_rows(start: int, stop: int) -> None:
             add(None, *tensors, *constants, rows, width, size, ROWS_PER_RUN, False, stream, start, stop)

@@ -17,10 +17,13 @@ __all__ = ["plan"]
 
 
 @kernel
-def _inverse_roots(tag: Tag, numbers: int, epsilon: float, start: int, stop: int) -> None:
-    """(v + epsilon)**(-1/2) in the place of each number; `tag` is F32."""
+def _inverse_roots(tag: Tag, numbers: int, rests: int, epsilon: float, start: int, stop: int) -> None:
+    """(v + epsilon)**(-1/2) in the place of each number, and what its rounding leaves; `tag` is F32."""
     for i in range(start, stop):
-        store1(tag, numbers, i, np.float32(1.0 / math.sqrt(float(load1(tag, numbers, i)) + epsilon)))
+        root = 1.0 / math.sqrt(types.float64(load1(tag, numbers, i)) + epsilon)
+        near = np.float32(root)
+        store1(tag, numbers, i, near)
+        store1(tag, rests, i, np.float32(root - near))
 
 
 def plan(call: Call) -> tuple[int, Launch]:
@@ -31,23 +34,24 @@ def plan(call: Call) -> tuple[int, Launch]:
     words, size = Held(np.array(records, np.int64)), piece_size(records, width)
     room_of_gamma, room_of_rows = (4 * -(-count // LANES) * LANES for count in (width, rows))
     put_gamma, put_mean, put_variance = singles(gamma, width, 1.0), singles(mean, rows, 0.0), singles(variance, rows, 0.0)
-    roots = _inverse_roots.for_types(F32, types.intp, types.float64, types.intp, types.intp)
-    entry = gradients.for_types(tag, *(types.intp,) * 13, types.boolean, types.boolean, types.intp, types.intp)
+    roots = _inverse_roots.for_types(F32, types.intp, types.intp, types.float64, types.intp, types.intp)
+    entry = gradients.for_types(tag, *(types.intp,) * 14, types.boolean, types.boolean, types.intp, types.intp)
     epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised = addresses
         centres = workspace + room_of_gamma
         scales = centres + room_of_rows
+        rests = scales + room_of_rows
         put_gamma(p_gamma, workspace)
         put_mean(p_mean, centres)
         put_variance(p_variance, scales)
-        parallel(lambda start, stop: roots(None, scales, epsilon, start, stop), rows, GRAIN)
-        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, workspace, 0)
+        parallel(lambda start, stop: roots(None, scales, rests, epsilon, start, stop), rows, GRAIN)
+        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, rests, workspace, 0)
 
         def piece(start: int, stop: int) -> None:
             entry(None, *tensors, *constants, rows, width, size, 1, True, stream, start, stop)
 
         parallel(piece, rows, grain)
 
-    return room_of_gamma + 2 * room_of_rows, launch
+    return room_of_gamma + 3 * room_of_rows, launch

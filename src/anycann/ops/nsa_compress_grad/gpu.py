@@ -45,7 +45,7 @@ def _window(
     at = place - j * stride
     there = inside & (j >= 0) & (j < count) & (at < block)
     weight = tl.where(there, load(p_weight, at * step + o, there, T, ""), 0.0)
-    return there, (number + j), at // _SIDE, weight
+    return there, number + j, (at // _SIDE).to(tl.int32), weight
 
 
 @jit

@@ -1,0 +1,55 @@
+"""GELU on the GPU: one pass over the flat index of the output, with the tables and formulas of the CPU."""
+
+from collections.abc import Sequence
+
+import triton.language as tl
+
+from anycann.backends.gpu import Start, cdiv, constants, jit, load, nest, offsets, store, type_of, wide
+from anycann.bind import Call, Launch
+from anycann.ops.gelu_v2.tables import table
+from anycann.ops.gelu_v2.values import packed, value
+
+__all__ = ["plan"]
+
+_WARPS = 4
+_BYTES = 4096  # of an operand in a program: two loads of 16 bytes for each thread
+
+
+@jit
+def _gelu(
+    p_x: tl.tensor,
+    p_out: tl.tensor,
+    p_table: tl.tensor,
+    numel: tl.tensor,
+    sizes: tl.tuple,
+    strides: tl.tuple,
+    T: tl.constexpr,
+    N: tl.constexpr,
+    TANH: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    i = tl.program_id(0).to(tl.int64 if WIDE else tl.int32) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    m = i < numel
+    o = offsets(i, sizes, strides[0], N)
+    if T == tl.float32:
+        y = value(load(p_x, o, m, T, "evict_first"), p_table, TANH)
+    else:
+        entry = tl.load(p_x.to(tl.pointer_type(tl.uint16)) + o, mask=m, other=0)
+        y = tl.load(p_table.to(tl.pointer_type(tl.float32)) + entry.to(tl.int32), mask=m, other=0.0)
+    store(p_out, offsets(i, sizes, strides[1], N), y, m, T)
+
+
+def plan(call: Call) -> tuple[int, Launch]:
+    """One kernel over the flat index of the output."""
+    x, out = call.tensors
+    mode, kind, numel, block = call.attrs["approximate"], x.dtype.name, out.numel, _BYTES // out.dtype.itemsize
+    loops = nest(call.tensors, out.shape)
+    choices = type_of(kind), len(loops.sizes), mode == 1, wide(call.tensors, numel, block), block
+    p_table = constants(f"gelu {kind} {mode}", x.device, lambda: packed(mode) if kind == "float32" else table(kind, mode))
+    start = Start(_gelu, cdiv(numel, block), x.device, _WARPS, numel, *loops, *choices)
+
+    def run(addresses: Sequence[int], workspace: int) -> None:
+        start(*addresses, p_table)
+
+    return 0, run

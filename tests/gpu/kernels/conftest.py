@@ -1,0 +1,6 @@
+"""Helpers of the operator tests serve here, too."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "ops"))
