@@ -115,6 +115,9 @@ class Gelu:
             C.aclrtFree(place)
 
 
+_GATES: "list[Gate]" = []
+
+
 class Gate:
     """Work in a stream that waits until it is let through."""
 
@@ -126,6 +129,7 @@ class Gate:
             return status if self.open.wait(LIMIT) else 1
 
         self._job = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(wait)
+        _GATES.append(self)  # the stream calls it after the test may have dropped it
         C.anycann_stream_enqueue(stream, ctypes.cast(self._job, ctypes.c_void_p).value, 0)
 
 

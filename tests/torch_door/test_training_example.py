@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import anycann
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "examples" / "train_transformer.py"
 NUMBER = r"(\d\.\d+(?:e-\d+)?)"
@@ -25,8 +27,13 @@ def example() -> Any:
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    threads = torch.get_num_threads(), anycann.get_num_threads()
+    torch.set_num_threads(1)
+    anycann.set_num_threads(1)
     with torch.random.fork_rng():
         yield module
+    torch.set_num_threads(threads[0])
+    anycann.set_num_threads(threads[1])
 
 
 def start(*words: object) -> "subprocess.Popen[str]":
@@ -50,8 +57,8 @@ def test_it_learns_what_plain_torch_learns_step_for_step() -> None:
     assert [step for step, *_ in found] == list(range(1, 41))
     assert found[0][1] > 2.5
     assert all(loss < 1 for _, loss, *_ in found[-10:])
-    assert all(abs(loss - plain) <= 2e-6 * plain + 1e-6 and apart <= 1e-4 for _, loss, plain, apart in found)  # losses have six decimals
-    numbers = re.fullmatch(rf"losses differ by {NUMBER}, bound 2e-06; parameters by {NUMBER}, bound 1e-04", last)
+    assert all(abs(loss - plain) <= 2e-6 * plain + 1e-6 and apart <= 5e-4 for _, loss, plain, apart in found)  # losses have six decimals
+    numbers = re.fullmatch(rf"losses differ by {NUMBER}, bound 2e-06; parameters by {NUMBER}, bound 5e-04", last)
     assert numbers is not None
     assert 0 < float(numbers[1]) <= 2e-6
     assert 0 < float(numbers[2]) == max(apart for *_, apart in found)
@@ -83,7 +90,7 @@ def test_it_learns_by_the_compressed_windows(example: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_resuming_gives_the_bits_of_one_run(processes: int, tmp_path: Path) -> None:
+def test_resuming_gives_the_bits_of_one_run(example: Any, processes: int, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.pt", tmp_path / "parts.pt"
     words = "--processes", processes, "--checkpoint"
     both = [start(*words, whole, "--steps", 20), start(*words, parts, "--steps", 10)]
@@ -100,17 +107,11 @@ def test_resuming_gives_the_bits_of_one_run(processes: int, tmp_path: Path) -> N
     for number, state in one["optimizer"]["state"].items():
         assert all(torch.equal(value, other["optimizer"]["state"][number][name]) for name, value in state.items())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.pt", "whole.pt"]
-
-
-def test_two_processes_train_what_one_trains(example: Any, tmp_path: Path) -> None:
-    """Each takes half of the sequences; the mean of their gradients differs from that of the whole batch by rounding."""
-    printed(start("--processes", 2, "--checkpoint", tmp_path / "two.pt", "--steps", 10))
     alone = example.Training(plain=False)
     for _ in range(10):
         alone.advance()
-    model = torch.load(tmp_path / "two.pt")["model"]
-    for name, parameter in alone.model.named_parameters():
-        assert (parameter - model[name]).abs().max() <= 1e-4 * parameter.abs().max()
+    for name, parameter in alone.model.named_parameters():  # each of two processes takes half of the sequences: rounding differs
+        assert (parameter - halfway["model"][name]).abs().max() <= 1e-4 * parameter.abs().max()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @every_dtype
-@pytest.mark.parametrize(("rows", "width"), [(1, 1), (15, 63), (17, 129), (1030, 40), (2100, 3), (0, 5)])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (15, 63), (17, 129), (2100, 3), (0, 5)])
 def test_rows_and_columns(dtype, rows, width):
     kind = DTYPES[dtype]
     x, dy = normal((rows, width), kind), normal((rows, width), kind, 1)

@@ -12,7 +12,7 @@ every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 @every_dtype
 @pytest.mark.parametrize("of_weights", DTYPES)
-@pytest.mark.parametrize("k", [1, 2, 6, 20])
+@pytest.mark.parametrize("k", [2, 20])
 def test_weights(dtype, of_weights, k):
     kind, tokens = DTYPES[dtype], 3
     indices = rng(k).permutation(tokens * k).astype(np.int32)

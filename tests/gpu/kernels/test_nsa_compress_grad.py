@@ -31,9 +31,9 @@ def test_windows(dtype, width, block, stride):
 
 
 def test_rows_of_several_runs():
-    for width in (256, 272, 528):
+    for width in (256, 528):
         check("bfloat16", 70, 1, width, 32, 16)
-    check("float32", 40, 2, 272, 32, 32)
+    check("float32", 40, 1, 272, 32, 32)
 
 
 @every_dtype
@@ -45,9 +45,8 @@ def test_more_than_one_partial_sum(dtype):
     "lengths", [(0, 40, 300, 300, 1055, 1100), (13, 290, 300, 1100), (1100,), (1023, 1025, 1100), tuple(range(50, 1101, 50))]
 )
 def test_several_sequences(lengths):
-    for dtype in ("bfloat16", "float32"):
-        check(dtype, 1100, 1, 32, 32, 16, lengths)
-    check("float16", 1100, 1, 16, 64, 48, lengths)
+    check("bfloat16", 1100, 1, 16, 32, 16, lengths)
+    check("float32", 1100, 1, 16, 64, 48, lengths)
 
 
 @every_dtype
