@@ -28,7 +28,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.mark.parametrize(("first", "count"), [(0, 1500), pytest.param(1500, 100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("first", "count"), [(0, 10_000), pytest.param(10_000, 100_000, marks=pytest.mark.slow)])
 def test_random_sequences_of_calls(driver: Path, first: int, count: int) -> None:
     words = [str(driver), str(first), str(count), *map(str, CODES)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=dict(os.environ) | {"ASAN_OPTIONS": OPTIONS})
