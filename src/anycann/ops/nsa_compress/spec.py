@@ -1,8 +1,8 @@
 """The contract of aclnnNsaCompress, and the constant of its summation order."""
 
-from anycann.ops.windows import rising, total, windows
+from anycann.ops.windows import FUNCTIONS, MULTIPLES, SEQUENCES, nothing_empty
 from anycann.products import A2_TRAINING
-from anycann.spec import Int, IntArray, Let, OpSpec, Rule, Same, Str, Tensor, Workload
+from anycann.spec import Int, IntArray, OpSpec, Rule, Same, Str, Tensor, Workload
 
 RUN_W = 16  # so many tokens of a window are added one after the other; then these runs are, in float32 all of it
 
@@ -46,35 +46,12 @@ SPEC = OpSpec(
         Tensor("output", "C N D", _SIXTEENTHS, dtype=Same("input"), output=True, superset=("float32",), doc="compressed tokens"),
     ),
     rules=(
-        Rule(
-            "rising(actSeqLen)",
-            "must start at 0 or above and never decrease",
-            "actSeqLenOptional",
-            mend="Pass running sums of the lengths.",
-        ),
-        Rule(
-            "total(actSeqLen, T) == T",
-            "must end with the number of tokens",
-            "actSeqLenOptional",
-            mend="The last running sum is T, the first size of {input}.",
-        ),
-        Let("C", "windows(actSeqLen, T, W, s)", "windows of all sequences"),
-        Rule("W % 16 == 0", "must be a multiple of 16", "compressBlockSize", "tiling", 561002),
-        Rule("s % 16 == 0", "must be a multiple of 16", "compressStride", "tiling", 561002),
-        Rule("D % 16 == 0", "must have a last size that is a multiple of 16", "input", "tiling", 561002),
+        *SEQUENCES,
+        *MULTIPLES,
         Rule("W >= s", "must not be smaller than {compressStride}", "compressBlockSize", "tiling", 561002),
-        Rule("N > 0 and D > 0", "must not be empty", "input", "empty"),
-        Rule("T > 0", "must not be empty", "input", "empty", superset=""),
-        Rule(
-            "C > 0",
-            "must not be empty: every sequence is shorter than a window",
-            "output",
-            "empty",
-            superset="",
-            mend="anycann.nsa_compress takes this case: its result is empty.",
-        ),
+        *nothing_empty("output", "anycann.nsa_compress takes this case: its result is empty."),
     ),
-    functions={"windows": windows, "rising": rising, "total": total},
+    functions=FUNCTIONS,
     products=(A2_TRAINING,),
     accuracy={
         "float32": "bit for bit the float32 sum in its written order: error <= (16 + W / 16) * 2**-24 * sum of |terms|",

@@ -1,8 +1,8 @@
 """The contract of aclnnNsaCompressGrad, and the constants of its summation tree."""
 
-from anycann.ops.windows import rising, total, windows
+from anycann.ops.windows import FUNCTIONS, MULTIPLES, SEQUENCES, nothing_empty, windows
 from anycann.products import A2_TRAINING
-from anycann.spec import Int, IntArray, Let, OpSpec, Rule, Same, Str, Tensor, Workload
+from anycann.spec import Int, IntArray, OpSpec, Rule, Same, Str, Tensor, Workload
 
 LANES = 16  # d = l, l + 16, l + 32, … are added in float32 in lane l
 RUN_D = 256  # so many d, 16 a lane, make a run; runs are added in float64
@@ -74,35 +74,12 @@ SPEC = OpSpec(
         ),
     ),
     rules=(
-        Rule(
-            "rising(actSeqLen)",
-            "must start at 0 or above and never decrease",
-            "actSeqLenOptional",
-            mend="Pass running sums of the lengths.",
-        ),
-        Rule(
-            "total(actSeqLen, T) == T",
-            "must end with the number of tokens",
-            "actSeqLenOptional",
-            mend="The last running sum is T, the first size of {input}.",
-        ),
-        Let("C", "windows(actSeqLen, T, W, s)", "windows of all sequences"),
-        Rule("W % 16 == 0", "must be a multiple of 16", "compressBlockSize", "tiling", 561002),
-        Rule("s % 16 == 0", "must be a multiple of 16", "compressStride", "tiling", 561002),
-        Rule("D % 16 == 0", "must have a last size that is a multiple of 16", "input", "tiling", 561002),
+        *SEQUENCES,
+        *MULTIPLES,
         Rule("W > s", "must be large enough for {compressStride}", "compressBlockSize", "tiling", 561002, superset="W >= s"),
-        Rule("N > 0 and D > 0", "must not be empty", "input", "empty"),
-        Rule("T > 0", "must not be empty", "input", "empty", superset=""),
-        Rule(
-            "C > 0",
-            "must not be empty: every sequence is shorter than a window",
-            "outputGrad",
-            "empty",
-            superset="",
-            mend="anycann.nsa_compress_grad takes this case: its gradients are 0.",
-        ),
+        *nothing_empty("outputGrad", "anycann.nsa_compress_grad takes this case: its gradients are 0."),
     ),
-    functions={"windows": windows, "rising": rising, "total": total},
+    functions=FUNCTIONS,
     products=(A2_TRAINING,),
     accuracy={
         "float16, bfloat16": "one rounding of the sums in their written order; weightGrad before it: error <= 1.1e-6 * sum of |terms|",
