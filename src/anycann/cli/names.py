@@ -16,7 +16,6 @@ __all__ = ["doors", "find_operator", "product_label", "product_of"]
 _DOORS = (
     ("Python", "anycann", False),
     ("aclnn", "anycann.aclnn", True),
-    ("pyACL", "anycann.acl", True),
     ("C", "anycann.cabi", True),
     ("torch", "anycann.torch", False),
 )
