@@ -14,7 +14,7 @@ ON_TOP = ("check", "bench", "cli")
 LAYERS = {
     **dict.fromkeys(("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "cuda"), 0),
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
-    "spec": 2,
+    **dict.fromkeys(("spec", "torch_match"), 2),
     **dict.fromkeys(("bind", "describe", "streams", "backends"), 3),
     "runtime": 4,
     "ops": 5,

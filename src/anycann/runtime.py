@@ -16,13 +16,15 @@ from anycann.errors import AclnnError
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import Tensor, address_of, from_array, memory, new_like, sketch, torch_matcher, torch_tensor
+from anycann.tensor import Tensor, address_of, from_array, maker_like, memory, new_like, sketch, torch_kinds
+from anycann.torch_match import torch_matcher
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
 
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
-MATCHED = 8  # arrays, as many as `backends.match` compares, and one to spare
+SPARE = 1 << 14  # bytes of workspace that a thread keeps
+MATCHED = 8  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +35,13 @@ def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -address_of(room) % ALIGNMENT
     return room[start : start + size]
+
+
+class _Spare(threading.local):
+    memory: "tuple[np.ndarray[Any, Any], int] | None" = None  # and its address
+
+
+_spare = _Spare()
 
 
 class Plan:
@@ -97,10 +106,22 @@ class Plan:
     def run_with_workspace(self, addresses: Sequence[int]) -> None:
         """`run` with a workspace of its own."""
         if self.workspace_size:
-            _keep, workspace = self.workspace()
-            self.run(addresses, workspace)
+            self.lend_workspace(self.run, addresses)
         else:
             self.run(addresses, 0)
+
+    def lend_workspace(self, launch: Launch, addresses: Sequence[int]) -> None:
+        """Launch with a workspace: a small one is the thread's own, unless a signal's handler calls while that is in use."""
+        if self.workspace_size > SPARE or self.device != "cpu":
+            _keep, workspace = self.workspace()
+            launch(addresses, workspace)
+            return
+        spare, _spare.memory = _spare.memory, None
+        if spare is None:
+            room = aligned_bytes(SPARE)
+            spare = room, address_of(room)
+        launch(addresses, spare[1])
+        _spare.memory = spare
 
     def workspace(self) -> tuple[object, int]:
         """New workspace: the object that owns it, and its address."""
@@ -132,7 +153,7 @@ class Plan:
 class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("absent", "fixed", "known", "launch", "like", "made", "match", "plan", "product")
+    __slots__ = ("absent", "fixed", "known", "launch", "made", "makers", "match", "may_meet", "plan", "product")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         if plan.launch is None:
@@ -142,35 +163,34 @@ class Repeated:
         self.fixed = tuple([attr or value is None for attr, value in zip(is_attr, values, strict=True)])  # what must be as it was
         self.known: tuple[Any, ...] = tuple([value if fixed else None for fixed, value in zip(self.fixed, values, strict=True)])
         inputs = [value for fixed, value in zip(self.fixed, values, strict=True) if not fixed]
-        self.made, self.like = all(value is None for value in outs), inputs[0]
+        self.made, self.may_meet = all(value is None for value in outs), False
+        self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in plan.results])
         arrays = [*inputs, *[out for out in (self.new() if self.made else outs) if out is not None]]
         self.launch: Launch
-        self.match: Callable[[Sequence[Any]], Sequence[int] | None]
+        self.match: Callable[[tuple[Any, ...]], Sequence[int] | None]
         if type(inputs[0]) is np.ndarray:
             from anycann.backends.match import matcher
 
             self.match, self.launch = matcher(arrays, len(inputs)), plan.launch
-            self.like = inputs[0][:0].copy() if inputs[0].ndim else inputs[0].copy()
         else:
             self.match, self.launch = torch_matcher(arrays), plan.run
-            self.like = inputs[0].new_empty(0)
+            self.may_meet = not self.made and len(outs) > 1
 
     @staticmethod
     def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
         """Whether calls like this one can be recognised: arrays of one kind, simple attributes, all outputs given or none."""
-        inputs = {type(value) for attr, value in zip(is_attr, values, strict=True) if not (attr or value is None)}
-        kinds = {type(value) for value, result in zip(outs, plan.results, strict=True) if result is not None}
-        kinds |= {type(value) for value, result in zip(outs, plan.results, strict=True) if result is None and value is not None}
+        arrays = {type(value) for attr, value in zip(is_attr, values, strict=True) if not (attr or value is None)}
+        given = [value is not None for value in outs]
         there = len(plan.layouts) - sum(plan.absent)
-        if plan.launch is None or there >= MATCHED or len(inputs) != 1 or kinds not in (inputs, {type(None)}):
+        if plan.launch is None or there > MATCHED or (any(given) and given != [result is not None for result in plan.results]):
             return False
-        kind = inputs.pop()
-        known = kind is np.ndarray or (kind is torch_tensor() and len(outs) == 1)
+        arrays |= {type(value) for value in outs if value is not None}
+        known = arrays == {np.ndarray} or arrays.issubset(torch_kinds())
         return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
 
     def new(self) -> tuple[Any, ...]:
         """Outputs for a call that brings none."""
-        return tuple([None if result is None else new_like(self.like, *result)[0] for result in self.plan.results])
+        return tuple([make() for make in self.makers])
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like the latest one; None if it is another."""
@@ -188,12 +208,12 @@ class Repeated:
             if any(value is not None for value in outs):
                 return None
             outs = self.new()
-        if self.absent:
-            return self._recognise_some(arrays, outs)
-        found = self.match((*arrays, *outs))
-        return None if found is None else (found, outs)
+        addresses = self._match_some(arrays, outs) if self.absent else self.match((*arrays, *outs))
+        if addresses is None or (self.may_meet and self.plan.outputs_meet(addresses)):
+            return None
+        return addresses, outs
 
-    def _recognise_some(self, arrays: list[Any], outs: tuple[Any, ...]) -> tuple[Sequence[int], tuple[Any, ...]] | None:
+    def _match_some(self, arrays: list[Any], outs: tuple[Any, ...]) -> Sequence[int] | None:
         """Where some tensors are absent: their addresses are 0."""
         given = [value for value, result in zip(outs, self.plan.results, strict=True) if result is not None]
         if any(value is not None for value, result in zip(outs, self.plan.results, strict=True) if result is None):
@@ -202,7 +222,11 @@ class Repeated:
         if found is None:
             return None
         addresses = iter(found)
-        return [0 if absent else next(addresses) for absent in self.absent], outs
+        return [0 if absent else next(addresses) for absent in self.absent]
+
+
+def _nothing() -> None:
+    """The result that is not computed."""
 
 
 def _simple(value: Any) -> bool:
@@ -275,7 +299,7 @@ class Operator:
         vars(function)["operator"] = self
         return function
 
-    def __call__(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
+    def call(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else self._tuple_of_outputs(out)
@@ -284,8 +308,7 @@ class Operator:
             found = last.recognise(values, outs, chosen)
             if found is not None:
                 if last.plan.workspace_size:
-                    _keep, workspace = last.plan.workspace()
-                    last.launch(found[0], workspace)
+                    last.plan.lend_workspace(last.launch, found[0])
                 else:
                     last.launch(found[0], 0)
                 return found[1][0] if self._single else found[1]

@@ -112,18 +112,18 @@ class Tensor:
         """Its type in the C prototype."""
         return "aclTensor *" if self.output and not self.const else "const aclTensor *"
 
-    @property
+    @functools.cached_property
     def python(self) -> str:
         name = self.name.removesuffix("Optional")
         name = name.removesuffix("Out") if self.output and name != "Out" else name
         return snake_case(name.removesuffix("Optional"))
 
-    @property
+    @functools.cached_property
     def patterns(self) -> tuple[Pattern, ...]:
         """The patterns of axes that it may have; none where its shape is a Broadcast or depends on a condition."""
         return () if isinstance(self.shape, (Broadcast, When)) else patterns(self.shape)
 
-    @property
+    @functools.cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of its patterns, each once."""
         return tuple(dict.fromkeys(axis for pattern in self.patterns for axis in pattern))
@@ -195,23 +195,23 @@ class OpSpec:
         if self.tensors != self.inputs + self.outputs:
             raise TypeError(f"{self.name}: outputs must come after inputs")
 
-    @property
+    @functools.cached_property
     def python(self) -> str:
         return snake_case(self.name)
 
-    @property
+    @functools.cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(param for param in self.params if isinstance(param, Tensor))
 
-    @property
+    @functools.cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(param for param in self.tensors if not param.output)
 
-    @property
+    @functools.cached_property
     def outputs(self) -> tuple[Tensor, ...]:
         return tuple(param for param in self.tensors if param.output)
 
-    @property
+    @functools.cached_property
     def attrs(self) -> tuple[Attr, ...]:
         return tuple(param for param in self.params if isinstance(param, Attr))
 

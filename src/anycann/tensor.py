@@ -1,9 +1,10 @@
 """Tensor: where elements lie in memory, and how they lie there. Made from arrays of any library, without copying."""
 
 import ctypes
+import functools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,12 @@ __all__ = [
     "address_of",
     "contiguous_strides",
     "from_array",
+    "maker_like",
     "memory",
     "new_like",
     "out_of_storage",
     "sketch",
-    "torch_matcher",
-    "torch_tensor",
+    "torch_kinds",
 ]
 
 ND = dtypes.FORMATS["ND"]
@@ -205,6 +206,17 @@ def new_like(array: object, shape: tuple[int, ...], dtype: DType, device: str = 
     return made, hand_over
 
 
+def maker_like(array: Any, shape: tuple[int, ...], dtype: DType) -> Callable[[], Any]:
+    """What makes arrays as `new_like` does, for a NumPy array or torch tensor."""
+    if isinstance(array, np.ndarray):
+        return functools.partial(buffers.empty, shape, dtypes.to_numpy(dtype))
+    torch = sys.modules["torch"]
+    if array.is_cpu and math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
+        return functools.partial(torch.empty_strided, shape, contiguous_strides(shape), dtype=getattr(torch, dtype.name))
+    like = array.new_empty(0)
+    return lambda: new_like(like, shape, dtype)[0]
+
+
 def _new_torch(torch: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     kind = getattr(torch, dtype.name)
     if math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
@@ -231,7 +243,7 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
         return value.key, value.start
-    if kind.__name__ == "Tensor" and kind is torch_tensor() and not value.requires_grad and not value.is_neg():
+    if kind in torch_kinds() and not value.requires_grad and not value.is_neg():
         try:
             if value.is_cpu:
                 return (value.dtype, value.shape, value.stride()), value.data_ptr()
@@ -241,31 +253,7 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
     return None
 
 
-def torch_tensor() -> Any:
-    """torch.Tensor where torch is imported, else None."""
+def torch_kinds() -> tuple[type, ...]:
+    """The types of torch's own tensors; none where torch is not imported."""
     torch = sys.modules.get("torch")
-    return None if torch is None else torch.Tensor
-
-
-def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], list[int] | None]:
-    """A function of torch tensors: the addresses of their first elements if they are laid out like these; None if not."""
-    tensor_type = torch_tensor()
-    known = [(tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
-    device = None if tensors[0].is_cpu else tensors[0].device
-
-    def addresses(given: Sequence[Any]) -> list[int] | None:
-        found = []
-        for tensor, (dtype, shape, strides) in zip(given, known, strict=True):
-            if type(tensor) is not tensor_type or tensor.dtype is not dtype or tensor.shape != shape:
-                return None
-            if tensor.requires_grad or tensor.is_neg() or not (tensor.is_cpu if device is None else tensor.device == device):
-                return None
-            try:
-                if tensor.stride() != strides:
-                    return None
-            except (RuntimeError, NotImplementedError):  # a tensor without strides
-                return None
-            found.append(tensor.data_ptr())
-        return found
-
-    return addresses
+    return () if torch is None else (torch.Tensor, torch.nn.Parameter)

@@ -113,7 +113,7 @@ def samples_of(name: str, dtype: str) -> tuple[dict[str, Array], dict[str, Any],
     operator = OPERATORS[name]
     workload = operator.spec.workloads[0]
     inputs, attrs = samples.inputs(operator.spec, workload, dtype), samples.attributes(operator.spec, workload)
-    found = operator(*samples.arguments(operator.spec, inputs, attrs), product=None)
+    found = operator.call(*samples.arguments(operator.spec, inputs, attrs), product=None)
     return inputs, attrs, list(found) if isinstance(found, tuple) else [found]
 
 

@@ -1,13 +1,15 @@
 """What one call costs beside the computation: problems of 64 elements or so, microseconds."""
 
+import functools
+import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from anycann import aclnn, products
+from anycann import aclnn, ops, products
 from anycann.bench import peers
 from anycann.bench.peers import Peer
 from anycann.bench.problems import Problem, prepare
@@ -103,6 +105,16 @@ def _descriptor(array: "np.ndarray[Any, Any]", extra: int) -> Tensor:
     return tensor
 
 
+def _function(operator: Operator, values: Sequence[Any]) -> Callable[..., Any]:
+    """The public function with inputs and attributes in prototype order; it still takes `out`."""
+    function = vars(ops)[operator.spec.python]
+    given = [param.python for param in operator.spec.params if param not in operator.spec.outputs]
+    named = dict(zip(given, values, strict=True))
+    kinds = {name: param.kind for name, param in inspect.signature(function).parameters.items() if name in named}
+    positional = [named[name] for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
+    return functools.partial(function, *positional, **{name: named[name] for name in list(kinds)[len(positional) :]})
+
+
 def _phase_one(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Phase 1 on descriptions that come for the first time, and on one that was seen before."""
     spec = problem.operator.spec
@@ -125,7 +137,8 @@ def costs(operator: Operator, dtype: str, repeat: int, loops: int, torch_too: bo
     spec = operator.spec
     problem = prepare(operator, SMALLEST[spec.python], dtype)
     values, outs = problem.values, problem.outs if len(problem.outs) > 1 else problem.outs[0]
-    calls: list[tuple[str, Callable[[], Any]]] = [("Python, NumPy out=", lambda: operator(*values, out=outs))]
+    function = _function(operator, values)
+    calls: list[tuple[str, Callable[[], Any]]] = [("Python, NumPy out=", lambda: function(out=outs))]
     calls.append(("core", _core(problem)))
     calls += _phase_one(problem) if spec.two_phase else []
     own = None
@@ -154,4 +167,5 @@ def _with_torch(problem: Problem) -> Callable[[], Any]:
     values = samples.arguments(problem.operator.spec, tensors, problem.attrs)
     outs = tuple(as_torch(out) for out in problem.outs)
     given = outs if len(outs) > 1 else outs[0]
-    return lambda: problem.operator(*values, out=given)
+    function = _function(problem.operator, values)
+    return lambda: function(out=given)

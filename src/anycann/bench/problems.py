@@ -79,8 +79,8 @@ class Problem:
     def ours(self, allocate: bool) -> Any:
         """Our call, into the outputs or into new arrays."""
         if allocate:
-            return self.operator(*self.values)
-        return self.operator(*self.values, out=self.outs[0] if len(self.outs) == 1 else self.outs)
+            return self.operator.call(*self.values)
+        return self.operator.call(*self.values, out=self.outs[0] if len(self.outs) == 1 else self.outs)
 
     def poison(self) -> None:
         """Fill the outputs with a pattern that no result has."""
@@ -138,7 +138,7 @@ def prepare(operator: Operator, workload: Workload, dtype: str, seed: int = 0) -
     spec = operator.spec
     inputs = samples.inputs(spec, workload, dtype, seed)
     attrs = samples.attributes(spec, workload)
-    results = operator(*samples.arguments(spec, inputs, attrs))
+    results = operator.call(*samples.arguments(spec, inputs, attrs))
     outs = tuple(np.empty_like(result) for result in (results if isinstance(results, tuple) else (results,)))
     parts = magnitudes = tuple(golden.parts(operator, inputs, attrs, CHECKED, seed))
     if not spec.elementwise:

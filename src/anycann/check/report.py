@@ -164,7 +164,7 @@ def _terms(
 
 def _results(operator: Operator, values: list[Any], product: Product, out: tuple[Array, ...] | None = None) -> tuple[Array, ...]:
     given = out if out is None or len(out) > 1 else out[0]
-    result = operator(*values, out=given, product=product.key)
+    result = operator.call(*values, out=given, product=product.key)
     return result if isinstance(result, tuple) else (result,)
 
 

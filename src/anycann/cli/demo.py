@@ -136,12 +136,12 @@ def _measure(operator: Operator, workload: Workload, dtype: str, product: Produc
     spec = operator.spec
     inputs, attrs = samples.inputs(spec, workload, dtype), samples.attributes(spec, workload)
     values = samples.arguments(spec, inputs, attrs)
-    first = operator(*values, product=product.key)
+    first = operator.call(*values, product=product.key)
     results = _tuple(first)
     for result in results:
         result.fill(-1 if result.dtype.kind in "iu" else np.nan)
-    _seconds(lambda: operator(*values, out=first, product=product.key))
-    seconds = statistics.median(_seconds(lambda: operator(*values, out=first, product=product.key)) for _ in range(REPEATS))
+    _seconds(lambda: operator.call(*values, out=first, product=product.key))
+    seconds = statistics.median(_seconds(lambda: operator.call(*values, out=first, product=product.key)) for _ in range(REPEATS))
     numpy_seconds, numpy_results = _naive(operator, inputs, attrs, dtype)
     ours, best, naive = ([Tally(result.dtype.name) for result in results] for _ in range(3))
     for part in golden.parts(operator, inputs, attrs, sample=SAMPLE):

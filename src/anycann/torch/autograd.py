@@ -93,7 +93,7 @@ def _function(entry: Entry, rule: Rule) -> Any:
 
 def register(entry: Entry, rule: Rule) -> None:
     """Register the autograd kernels of both overloads."""
-    compute, recorded = entry.function, _function(entry, rule)
+    compute, compute_out, recorded = entry.function, entry.kernel_out, _function(entry, rule)
 
     def kernel(keys: Any, *args: Any, **named: Any) -> Any:
         if any_requires_grad(*args):
@@ -105,11 +105,14 @@ def register(entry: Entry, rule: Rule) -> None:
         return _below(entry.op, keys, args, named)
 
     def kernel_out(keys: Any, *args: Any, **named: Any) -> Any:
-        if torch.is_grad_enabled() and any_requires_grad(*args, **named):
-            raise RuntimeError(
-                f"torch.ops.anycann.{entry.name} with out= records no gradients, but one of its tensors requires grad: "
-                "leave out= away, or call it under torch.no_grad()"
-            )
+        if any_requires_grad(*args, **named):
+            if torch.is_grad_enabled():
+                raise RuntimeError(
+                    f"torch.ops.anycann.{entry.name} with out= records no gradients, but one of its tensors requires grad: "
+                    "leave out= away, or call it under torch.no_grad()"
+                )
+        elif number_of(keys) == _ONLY_CPU:
+            return compute_out(*args, **named)
         return _below(entry.out, keys, args, named)
 
     LIBRARY.impl(entry.name, kernel, "Autograd", with_keyset=True)

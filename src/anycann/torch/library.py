@@ -132,7 +132,7 @@ class Entry:
 
     def kernel(self, /, *args: Any, **kwargs: Any) -> Any:
         """Compute. Below autograd it does not matter which tensors require gradients."""
-        if any_requires_grad(*args, **kwargs) or torch.nn.Parameter in map(type, args):
+        if any_requires_grad(*args, **kwargs):
             args = tuple([_plain(value) for value in args])
             kwargs = {name: _plain(value) for name, value in kwargs.items()}
         return self.function(*args, **kwargs)

@@ -12,4 +12,4 @@ _operator = Operator(SPEC, __name__)
 
 @_operator.describes
 def gelu_backward_v2(grad_output: Any, self: Any, approximate: str = "none", *, out: Any = None, product: str | None = None) -> Any:
-    return _operator(grad_output, self, approximate, out=out, product=product)
+    return _operator.call(grad_output, self, approximate, out=out, product=product)

@@ -12,4 +12,4 @@ _operator = Operator(SPEC, __name__)
 
 @_operator.describes
 def gelu_v2(x: Any, approximate: str | int = "none", *, out: Any = None, product: str | None = None) -> Any:
-    return _operator(x, approximate, out=out, product=product)
+    return _operator.call(x, approximate, out=out, product=product)

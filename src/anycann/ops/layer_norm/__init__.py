@@ -22,4 +22,4 @@ def layer_norm(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(input, normalized_shape, weight, bias, eps, out=out, product=product)
+    return _operator.call(input, normalized_shape, weight, bias, eps, out=out, product=product)

@@ -25,4 +25,4 @@ def layer_norm_backward(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out=out, product=product)
+    return _operator.call(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out=out, product=product)

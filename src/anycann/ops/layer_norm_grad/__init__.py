@@ -22,4 +22,4 @@ def layer_norm_grad(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(input_dy, input_x, input_variance, input_mean, input_gamma, epsilon, out=out, product=product)
+    return _operator.call(input_dy, input_x, input_variance, input_mean, input_gamma, epsilon, out=out, product=product)

@@ -12,4 +12,4 @@ _operator = Operator(SPEC, __name__)
 
 @_operator.describes
 def layer_norm_grad_beta(res_for_gamma: Any, input_dy: Any, *, out: Any = None, product: str | None = None) -> Any:
-    return _operator(res_for_gamma, input_dy, out=out, product=product)
+    return _operator.call(res_for_gamma, input_dy, out=out, product=product)

@@ -14,4 +14,4 @@ _operator = Operator(SPEC, __name__)
 def moe_token_permute(
     tokens: Any, indices: Any, num_out_tokens: int = 0, padded_mode: bool = False, *, out: Any = None, product: str | None = None
 ) -> Any:
-    return _operator(tokens, indices, num_out_tokens, padded_mode, out=out, product=product)
+    return _operator.call(tokens, indices, num_out_tokens, padded_mode, out=out, product=product)

@@ -14,4 +14,4 @@ _operator = Operator(SPEC, __name__)
 def moe_token_permute_grad(
     permuted_output_grad: Any, sorted_indices: Any, num_topk: int, padded_mode: bool = False, *, out: Any = None, product: str | None = None
 ) -> Any:
-    return _operator(permuted_output_grad, sorted_indices, num_topk, padded_mode, out=out, product=product)
+    return _operator.call(permuted_output_grad, sorted_indices, num_topk, padded_mode, out=out, product=product)

@@ -22,4 +22,4 @@ def moe_token_unpermute(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape, out=out, product=product)
+    return _operator.call(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape, out=out, product=product)

@@ -23,4 +23,6 @@ def moe_token_unpermute_grad(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(permute_tokens, unpermuted_tokens_grad, sorted_indices, probs, padded_mode, restore_shape, out=out, product=product)
+    return _operator.call(
+        permute_tokens, unpermuted_tokens_grad, sorted_indices, probs, padded_mode, restore_shape, out=out, product=product
+    )

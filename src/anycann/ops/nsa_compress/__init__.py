@@ -24,4 +24,6 @@ def nsa_compress(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(input, weight, act_seq_len, layout, compress_block_size, compress_stride, act_seq_len_type, out=out, product=product)
+    return _operator.call(
+        input, weight, act_seq_len, layout, compress_block_size, compress_stride, act_seq_len_type, out=out, product=product
+    )

@@ -25,6 +25,6 @@ def nsa_compress_grad(
     out: Any = None,
     product: str | None = None,
 ) -> Any:
-    return _operator(
+    return _operator.call(
         output_grad, input, weight, act_seq_len, compress_block_size, compress_stride, act_seq_len_type, layout, out=out, product=product
     )

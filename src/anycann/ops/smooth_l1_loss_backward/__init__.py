@@ -14,4 +14,4 @@ _operator = Operator(SPEC, __name__)
 def smooth_l1_loss_backward(
     grad_out: Any, self: Any, target: Any, reduction: str | int = "mean", beta: float = 1.0, *, out: Any = None, product: str | None = None
 ) -> Any:
-    return _operator(grad_out, self, target, reduction, beta, out=out, product=product)
+    return _operator.call(grad_out, self, target, reduction, beta, out=out, product=product)

@@ -1,0 +1,194 @@
+"""A call that is recognised as the latest one again does what it does when it comes first: the same bits, or the same refusal."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import anycann
+from anycann.runtime import Operator, operator_of
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+ROWS, WIDTH = 6, 20
+
+
+class Subclass(np.ndarray[Any, Any]):
+    """An array that may mean anything."""
+
+
+def operator(function: Callable[..., Any]) -> Operator:
+    found = operator_of(function)
+    assert found is not None
+    return found
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The bits of the results, or the refusal."""
+    try:
+        results = call()
+    except (TypeError, ValueError, RuntimeError) as error:
+        return type(error), str(error)
+    return [(type(each).__name__, str(each.dtype), tuple(each.shape), bits(each)) for each in results]
+
+
+def bits(array: Any) -> bytes:
+    return (array.detach().numpy() if torch is not None and isinstance(array, torch.Tensor) else np.asarray(array)).tobytes()
+
+
+def same_as_first(function: Callable[..., Any], usual: Callable[[], Any], other: Callable[[], Any]) -> None:
+    """After three usual calls, the other does what it does with no calls before it."""
+    known = operator(function)
+    known.latest.clear()
+    known._known.clear()
+    expected = outcome(other)
+    for _ in range(3):
+        first = outcome(usual)
+        assert isinstance(first, list), first
+    assert known.latest[known.api] is not None
+    assert outcome(other) == expected
+    assert outcome(usual) == first
+
+
+def data(seed: int = 0) -> tuple[Any, Any]:
+    random = np.random.default_rng(seed)
+    return tuple(random.standard_normal((ROWS, WIDTH)).astype(np.float32) for _ in range(2))
+
+
+X, DY = data()
+
+
+def sums(x: Any, dy: Any, out: Any = None) -> Any:
+    return anycann.layer_norm_grad_beta(x, dy, out=out)
+
+
+def outs(n: int = WIDTH) -> tuple[Any, Any]:
+    return np.zeros(n, np.float32), np.zeros(n, np.float32)
+
+
+def locked() -> tuple[Any, Any]:
+    first, second = outs()
+    second.flags.writeable = False
+    return first, second
+
+
+def overlapping() -> tuple[Any, Any]:
+    both = np.zeros(2 * WIDTH, np.float32)
+    return both[:WIDTH], both[WIDTH - 1 : -1]
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "a list": lambda: sums(X.tolist(), DY, outs()),
+    "none": lambda: sums(None, DY, outs()),
+    "a subclass": lambda: sums(X.view(Subclass), DY, outs()),
+    "another dtype": lambda: sums(X.astype(np.float16), DY.astype(np.float16), tuple(each.astype(np.float16) for each in outs())),
+    "two dtypes": lambda: sums(X.astype(ml_dtypes.bfloat16), DY, outs()),
+    "another shape": lambda: sums(X[1:], DY[1:], outs()),
+    "another rank": lambda: sums(X[None], DY[None], outs()),
+    "other strides": lambda: sums(np.asfortranarray(X), DY, outs()),
+    "backwards": lambda: sums(X[::-1], DY, outs()),
+    "a locked output": lambda: sums(X, DY, locked()),
+    "outputs that overlap": lambda: sums(X, DY, overlapping()),
+    "an output in an input": lambda: (lambda x: sums(x, DY, (x[0], outs()[1])))(X.copy()),
+    "no output": lambda: sums(X, DY),
+    "one output": lambda: sums(X, DY, outs()[:1]),
+    "outputs of another length": lambda: sums(X, DY, outs(WIDTH + 1)),
+    "half the outputs": lambda: sums(X, DY, (outs()[0], None)),
+    "scalars": lambda: sums(np.float32(1), np.float32(2), outs()),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("made", [False, True])
+def test_numpy_arrays(name: str, made: bool) -> None:
+    same_as_first(anycann.layer_norm_grad_beta, lambda: sums(X, DY, None if made else outs()), OTHERS[name])
+
+
+def test_a_signal_handler_may_call_while_a_call_uses_the_workspace_of_its_thread() -> None:
+    known = operator(anycann.layer_norm_grad_beta)
+    expected = outcome(lambda: sums(X, DY))
+    plan = next(plan for plan in known._known.values() if plan.workspace_size)
+    seen: list[int] = []
+
+    def launch(addresses: Any, workspace: int) -> None:
+        seen.append(workspace)
+        if len(seen) == 1:
+            plan.lend_workspace(launch, addresses)
+
+    plan.lend_workspace(launch, [])
+    plan.lend_workspace(launch, [])
+    assert seen[0] != seen[1]
+    assert seen[2] in seen[:2]
+    assert outcome(lambda: sums(X, DY)) == expected
+
+
+@pytest.fixture
+def tensors() -> tuple[Any, Any]:
+    if torch is None:
+        pytest.skip("torch is not installed")
+    return torch.from_numpy(X.copy()), torch.from_numpy(DY.copy())
+
+
+def negated(tensor: Any) -> Any:
+    """The same layout and a bit that says: negative."""
+    return torch.view_as_complex(torch.stack([tensor, tensor], -1)).conj().imag
+
+
+def with_imaginary(tensor: Any) -> Any:
+    return torch.view_as_complex(torch.stack([tensor, tensor], -1)).imag
+
+
+TENSOR_OTHERS: dict[str, Callable[[Any, Any], Any]] = {
+    "none": lambda x, dy: sums(None, dy),
+    "an array": lambda x, dy: sums(x.numpy(), dy),
+    "another dtype": lambda x, dy: sums(x.half(), dy.half()),
+    "another shape": lambda x, dy: sums(x[1:], dy[1:]),
+    "other strides": lambda x, dy: sums(x.t().contiguous().t(), dy),
+    "a gradient": lambda x, dy: sums(x.clone().requires_grad_(), dy),
+    "a parameter": lambda x, dy: sums(torch.nn.Parameter(x, requires_grad=False), dy),
+    "a parameter with a gradient": lambda x, dy: sums(torch.nn.Parameter(x), dy),
+    "a sparse tensor": lambda x, dy: sums(x.to_sparse(), dy),
+    "a meta tensor": lambda x, dy: sums(x.to("meta"), dy),
+    "outputs that overlap": lambda x, dy: sums(x, dy, (lambda both: (both[:WIDTH], both[WIDTH - 1 : -1]))(torch.zeros(2 * WIDTH))),
+    "an output in an input": lambda x, dy: (lambda y: sums(y, dy, (y[0], torch.zeros(WIDTH))))(x.clone()),
+    "given outputs": lambda x, dy: sums(x, dy, (torch.zeros(WIDTH), torch.zeros(WIDTH))),
+    "arrays as outputs": lambda x, dy: sums(x, dy, outs()),
+}
+
+
+@pytest.mark.parametrize("name", TENSOR_OTHERS)
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("guards", [False, True])
+def test_torch_tensors(name: str, made: bool, guards: bool, tensors: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if not guards:
+        monkeypatch.setattr("anycann.torch_match._guard", lambda given: None)
+    usual = (lambda: sums(*tensors)) if made else (lambda: sums(*tensors, (torch.zeros(WIDTH), torch.zeros(WIDTH))))
+    same_as_first(anycann.layer_norm_grad_beta, usual, lambda: TENSOR_OTHERS[name](*tensors))
+
+
+@pytest.mark.parametrize("guards", [False, True])
+def test_a_negative_view(guards: bool, tensors: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if not guards:
+        monkeypatch.setattr("anycann.torch_match._guard", lambda given: None)
+    x, dy = tensors
+    assert with_imaginary(x).stride() == negated(x).stride()
+    same_as_first(anycann.layer_norm_grad_beta, lambda: sums(with_imaginary(x), dy), lambda: sums(negated(x), dy))
+
+
+def test_torch_states_are_recognised_one_by_one(tensors: tuple[Any, Any]) -> None:
+    known = operator(anycann.layer_norm_grad_beta)
+    known.latest.clear()
+    expected = outcome(lambda: sums(*tensors))
+    for _ in range(3):
+        assert outcome(lambda: sums(*tensors)) == expected
+    last = known.latest[known.api]
+    with torch.inference_mode():
+        for _ in range(3):
+            assert outcome(lambda: sums(*tensors)) == expected
+    assert outcome(lambda: sums(*tensors)) == expected
+    assert known.latest[known.api] is last
