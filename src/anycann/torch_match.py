@@ -4,6 +4,7 @@ torch.compile guards its code by such comparisons, which torch makes in one step
 where a version lacks them the tensors are compared field by field.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,11 +37,10 @@ def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[
 def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
     """torch's own comparison with these tensors in the state that torch is in; None where it has none."""
     try:
-        from torch._C._dynamo.guards import TensorGuards
-
-        check: Callable[..., bool] = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        guards = sys.modules["torch"]._C._dynamo.guards
+        check: Callable[..., bool] = guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
         return check if check(*tensors) else None
-    except (ImportError, TypeError, RuntimeError):
+    except (AttributeError, TypeError, RuntimeError):
         return None
 
 

@@ -16,10 +16,11 @@ import llvmlite
 import numba
 from numba.core import config
 from numba.core.compiler import CompileResult
+from numba.extending import overload
 
 from anycann import caches
 
-__all__ = ["Kernel", "cache_folder", "device", "function", "kernel"]
+__all__ = ["Kernel", "by_tag", "cache_folder", "device", "function", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,3 +98,15 @@ def device(function: F) -> F:
     """Mark a function that kernels call: compiled into them, always inlined by LLVM."""
     compiled: F = numba.njit(nogil=True, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
     return compiled
+
+
+def by_tag(choose: F) -> F:
+    """Mark what gives, of dtype tags and other argument types, the function that kernels then call; both have the same parameters."""
+
+    def stub(*_: Any) -> Any:
+        raise NotImplementedError(f"{choose.__name__} is called by kernels only")
+
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
+    overload(stub, jit_options=options)(choose)
+    made: F = functools.wraps(choose)(stub)  # type: ignore[assignment]
+    return made

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import by_tag, device, kernel
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
@@ -45,6 +45,7 @@ from anycann.backends.cpu_simd import (
     load,
     load1,
     load1_i64,
+    load_f64,
     load_tail,
     narrow,
     prefetch,
@@ -52,15 +53,15 @@ from anycann.backends.cpu_simd import (
     splat,
     splat_d,
     splat_i,
+    store_f64,
     store_tail,
     sum_lanes,
     widen,
 )
 from anycann.backends.threads import parallel
-from anycann.dtypes import by_name
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "RECORD", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record", "singles"]
+__all__ = ["GRAIN", "RECORD", "Numbers", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
@@ -122,24 +123,89 @@ def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, sto
         i += n
 
 
-def singles(tensor: Tensor | None, count: int, default: float) -> Callable[[int, int], None]:
-    """What writes the `count` elements of a tensor, or `default` where there is none, as float32: given its address and the target."""
-    constant = Held(np.array([default], np.float32))
-    where = layout(by_name("float32"), (0,), (count,)) if tensor is None else layout(tensor.dtype, tensor.strides, tensor.shape)
-    words, absent = Held(np.array(where, np.int64)), tensor is None
-    entry = _to_singles.for_types(F32, *(types.intp,) * 5)
+@kernel
+def _to_doubles(source: int, target: int, count: int, start: int, stop: int) -> None:
+    """Vectors [start, stop) of `count` contiguous float32 as float64."""
+    for vector in range(start, stop):
+        i = vector * LANES
+        store_f64(target, i, widen(load_tail(F32, source, i, min(LANES, count - i))))
 
-    def write(address: int, target: int) -> None:
-        source = constant.address if absent else address
+
+class Numbers:
+    """The `count` elements of a tensor side by side in float32, or in float64 where `wide`: in place if they lie so, or in workspace.
+
+    `room` bytes of workspace are theirs. Where there is no tensor, all are `default`.
+    """
+
+    def __init__(self, tensor: Tensor | None, count: int, default: float, wide: bool = False) -> None:
+        pitch = -(-count // LANES) * LANES
+        self.constant = Held(np.full(pitch, default, np.float64 if wide else np.float32)) if tensor is None else None
+        self.room = 0
+        self._steps: list[tuple[int, Callable[[int, int], None]]] = []  # each takes its workspace and copies there from an address
+        if tensor is not None and (tensor.dtype.name != "float32" or nest_of(tensor.strides, tensor.shape) not in ([], [(count, 1)])):
+            self._steps.append((0, _singles(tensor, count)))
+            self.room = 4 * pitch
+        if tensor is not None and wide:
+            self._steps.append((self.room, _doubles(count)))
+            self.room += 8 * pitch
+
+    def place(self, address: int, workspace: int) -> int:
+        """The address of the numbers, given the tensor's."""
+        if self.constant is not None:
+            return self.constant.address
+        for offset, copy in self._steps:
+            copy(address, workspace + offset)
+            address = workspace + offset
+        return address
+
+
+def _singles(tensor: Tensor, count: int) -> Callable[[int, int], None]:
+    words, entry = (
+        Held(np.array(layout(tensor.dtype, tensor.strides, tensor.shape), np.int64)),
+        _to_singles.for_types(F32, *(types.intp,) * 5),
+    )
+
+    def copy(source: int, target: int) -> None:
         parallel(lambda start, stop: entry(None, source, words.address, target, start, stop), count, GRAIN)
 
-    return write
+    return copy
 
 
-@device
-def _product(tag: Tag, x: Any, y: Any) -> Any:
-    """x * y as float64, exactly where results are float32: their differences cancel."""
-    return widen(x) * widen(y) if itemsize(tag) == 4 else widen(x * y)
+def _doubles(count: int) -> Callable[[int, int], None]:
+    entry = _to_doubles.for_types(*(types.intp,) * 5)
+
+    def copy(source: int, target: int) -> None:
+        parallel(lambda start, stop: entry(source, target, count, start, stop), -(-count // LANES), GRAIN // LANES)
+
+    return copy
+
+
+def _wide_weights(tag: Tag, numbers: int, i: int, m: int) -> Any:
+    return load_f64(numbers, i)
+
+
+def _short_weights(tag: Tag, numbers: int, i: int, m: int) -> Any:
+    return load_tail(F32, numbers, i, m)
+
+
+@by_tag
+def weights(tag: Tag, numbers: int, i: int, m: int) -> Any:
+    """A vector of numbers, which are float64 where results are float32, else float32."""
+    return _wide_weights if tag == F32 else _short_weights
+
+
+def _exact_product(tag: Tag, x: Any, weight: Any) -> Any:
+    return widen(x) * weight
+
+
+def _rounded_product(tag: Tag, x: Any, weight: Any) -> Any:
+    return widen(x * weight)
+
+
+@by_tag
+def _product(tag: Tag, x: Any, weight: Any) -> Any:
+    """x * weight as float64, exactly where results are float32: their differences cancel."""
+    return _exact_product if tag == F32 else _rounded_product
 
 
 @device
@@ -148,14 +214,25 @@ def _difference(tag: Tag, x: Any, y: Any) -> Any:
     return widen(x) - widen(y) if itemsize(tag) == 4 else widen(x - y)
 
 
+def _exact_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
+    c = widen(v) - widen(splat(centre))
+    return narrow(fma(widen(d) * w, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
+
+
+def _rounded_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
+    return d * w * splat(np.float32(r)) + ((v - splat(centre)) * splat(np.float32(slope)) + splat(np.float32(base)))
+
+
+@by_tag
+def _line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
+    """d * w * r + (c * slope + base), c = v - centre."""
+    return _exact_line if tag == F32 else _rounded_line
+
+
 @device
 def _gradient(given: tuple[Tag, int, int, int, float, float, float, float], i: int, m: int) -> Any:
     tag, dy, x, weight, centre, r, slope, base = given
-    d, w, v = load_tail(tag, dy, i, m), load_tail(F32, weight, i, m), load_tail(tag, x, i, m)
-    if itemsize(tag) == 4:
-        a, c = widen(d) * widen(w), widen(v) - widen(splat(centre))
-        return narrow(fma(a, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
-    return d * w * splat(np.float32(r)) + ((v - splat(centre)) * splat(np.float32(slope)) + splat(np.float32(base)))
+    return _line(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m), load_tail(tag, x, i, m), centre, r, slope, base)
 
 
 @device
@@ -189,6 +266,7 @@ def gradients(
     rests: int,
     weight: int,
     sums: int,
+    first_run: int,
     rows: int,
     width: int,
     size: int,
@@ -199,15 +277,15 @@ def gradients(
     stop: int,
 ) -> None:
     """Runs [start, stop) of `run` rows. `words`: the row records of dy, x, out, scaled. Addresses 0 of out, scaled, sums leave them out.
-    A row is divided by the float32 in scales, plus the one in rests where those are.
+    weight: what `weights` reads. A row is divided by the float32 in scales, plus the one in rests where those are.
 
-    Sums of run u lie at sums + 8 * u * pitch, pitch being the width rounded up to 16: first those of dy * c * r, then those of dy.
+    Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
     """
     s_dy, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
-    pitch, full = -(-width // LANES) * LANES, types.intp(LANES)
+    pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     for unit in range(start, stop):
-        first = sums + 8 * unit * pitch
+        first = sums + 8 * (unit - first_run) * pitch
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)
             r = types.float64(scale)
@@ -224,12 +302,12 @@ def gradients(
                     for i in range(0, n - tail, LANES):
                         prefetch(dy + i * itemsize(tag) + AHEAD)
                         prefetch(x + i * itemsize(tag) + AHEAD)
-                        a = _product(tag, load(tag, dy, i), load(F32, weight, begin + i))
+                        a = _product(tag, load(tag, dy, i), weights(tag, weight, begin + i, full))
                         c = _difference(tag, load(tag, x, i), splat(centre))
                         total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
                     if tail > 0:
                         i = n - tail
-                        a = _product(tag, load_tail(tag, dy, i, tail), load_tail(F32, weight, begin + i, tail))
+                        a = _product(tag, load_tail(tag, dy, i, tail), weights(tag, weight, begin + i, tail))
                         there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
                         c = _difference(tag, load_tail(tag, x, i, tail), there)
                         total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
@@ -254,7 +332,7 @@ def gradients(
                     put_piece(tag, p_scaled, w_scaled, row, width, begin, n, s_out)
                 if p_out != 0:
                     place = piece_out(tag, p_out, w_out, row, begin, s_out)
-                    given = (tag, dy, x, weight + 4 * begin, centre, r, slope, base)
+                    given = (tag, dy, x, weight + number * begin, centre, r, slope, base)
                     sweep(_gradient, given, tag, place, n, stream and place != s_out)
                     put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
     if stream:

@@ -1,6 +1,8 @@
-"""Layer normalisation on the CPU: a unit of work is a row, read from memory once and then twice more from the caches.
+"""Layer normalisation on the CPU: a unit of work is a row, read from memory once and then again from the caches.
 
-The sums of a row are float64. What is subtracted from its elements is the mean in float64, or as the sum of two float32.
+The sums of a row are float64, of its elements less its first one and of the squares of that: the mean of a row is no further from an
+element of it than the square root of n variances, so that at most n roundings are left in the variance. What is subtracted from the
+elements then is the mean in float64, or as the sum of two float32.
 """
 
 import math
@@ -10,9 +12,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import by_tag, device, kernel
 from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, layout, offset_of, stack, streams, sweep
-from anycann.backends.cpu_rows import GRAIN, RECORD, piece_in, piece_out, piece_size, put_piece, record, singles
+from anycann.backends.cpu_rows import GRAIN, RECORD, Numbers, piece_in, piece_out, piece_size, put_piece, record, weights
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -22,6 +24,7 @@ from anycann.backends.cpu_simd import (
     iota,
     itemsize,
     load,
+    load1,
     load_tail,
     narrow,
     prefetch,
@@ -40,35 +43,38 @@ __all__ = ["plan"]
 
 
 @device
-def _sum(tag: Tag, x: int, n: int, total: Any) -> Any:
+def _moments(tag: Tag, x: int, n: int, shift: float, total: Any, squares: Any) -> Any:
+    """Add n elements less `shift`, and the squares of that."""
     tail = n % LANES
     for i in range(0, n - tail, LANES):
         prefetch(x + i * itemsize(tag) + AHEAD)
-        total = total + widen(load(tag, x, i))
-    return total + widen(load_tail(tag, x, n - tail, tail)) if tail > 0 else total
-
-
-@device
-def _squares(tag: Tag, x: int, n: int, mean: float, total: Any) -> Any:
-    tail = n % LANES
-    for i in range(0, n - tail, LANES):
-        d = widen(load(tag, x, i)) - mean
-        total = fma(d, d, total)
+        d = widen(load(tag, x, i)) - shift
+        total, squares = total + d, fma(d, d, squares)
     if tail > 0:
-        d = select(iota() < splat_i(np.int32(tail)), widen(load_tail(tag, x, n - tail, tail)) - mean, widen(splat(0.0)))
-        total = fma(d, d, total)
-    return total
+        d = select(iota() < splat_i(np.int32(tail)), widen(load_tail(tag, x, n - tail, tail)) - shift, widen(splat(0.0)))
+        total, squares = total + d, fma(d, d, squares)
+    return total, squares
+
+
+def _exact(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) -> Any:
+    return narrow(fma((widen(x) - mean) * root, weight, bias))
+
+
+def _rounded(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) -> Any:
+    near = np.float32(mean)
+    return (x - splat(near) - splat(np.float32(mean - near))) * splat(np.float32(root)) * weight + bias
+
+
+@by_tag
+def _affine(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) -> Any:
+    """In float64 where the result is float32: what the mean or the bias cancels keeps its digits."""
+    return _exact if tag == F32 else _rounded
 
 
 @device
 def _normalised(given: tuple[Tag, int, int, int, float, float], i: int, m: int) -> Any:
-    """In float64 where the result is float32: what the mean or the bias cancels keeps its digits."""
     tag, x, weight, bias, mean, root = given
-    v, w, b = load_tail(tag, x, i, m), load_tail(F32, weight, i, m), load_tail(F32, bias, i, m)
-    if itemsize(tag) == 4:
-        return narrow(fma((widen(v) - mean) * root, widen(w), widen(b)))
-    near = np.float32(mean)
-    return (v - splat(near) - splat(np.float32(mean - near))) * splat(np.float32(root)) * w + b
+    return _affine(tag, load_tail(tag, x, i, m), weights(tag, weight, i, m), weights(tag, bias, i, m), mean, root)
 
 
 @kernel
@@ -91,18 +97,19 @@ def _rows(
     stop: int,
 ) -> None:
     """Rows [start, stop). `words`: the row records of x and out; addresses 0 of mean and rstd leave them out."""
-    s_x, s_out = stack(SCRATCH), stack(SCRATCH)
+    s_x, s_out, number = stack(SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
     for row in range(start, stop):
-        total = widen(splat(0.0))
+        total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
         for i in range(0, width, size):
             n = min(size, width - i)
-            total = _sum(tag, piece_in(tag, p_x, words, row, width, i, n, s_x), n, total)
-        mean = sum_lanes(total) / width
-        total = widen(splat(0.0))
-        for i in range(0, width, size):
-            n = min(size, width - i)
-            total = _squares(tag, piece_in(tag, p_x, words, row, width, i, n, s_x), n, mean, total)
-        root = 1.0 / math.sqrt(sum_lanes(total) / width + eps)
+            x = piece_in(tag, p_x, words, row, width, i, n, s_x)
+            if i == 0:
+                shift = types.float64(load1(tag, x, 0))
+                shift = shift if math.isfinite(shift) else 0.0
+            total, squares = _moments(tag, x, n, shift, total, squares)
+        offset = sum_lanes(total) / width
+        mean = shift + offset
+        root = 1.0 / math.sqrt(max((sum_lanes(squares) - offset * offset * width) / width, 0.0) + eps)
         if p_mean != 0:
             store1(F32, p_mean, offset_of(mean_words, row), np.float32(mean))
         if p_rstd != 0:
@@ -110,30 +117,30 @@ def _rows(
         for i in range(0, width, size):
             n = min(size, width - i)
             x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
-            sweep(_normalised, (tag, x, weight + 4 * i, bias + 4 * i, mean, root), tag, place, n, stream and place != s_out)
+            sweep(_normalised, (tag, x, weight + number * i, bias + number * i, mean, root), tag, place, n, stream and place != s_out)
             put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
     if stream:
         fence()
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace holds weight and bias in float32."""
+    """The workspace holds weight and bias where they do not lie as the kernel reads them."""
     x, out, mean, rstd = call["input"], call["out"], call.get("meanOutOptional"), call.get("rstdOutOptional")
     rows, width, tag = math.prod(call.axes["*M"]), math.prod(call.axes["*N"]), tag_of(x.dtype.name)
     records = [record(tensor, len(call.axes["*N"])) for tensor in (x, out)]
-    words, size, pitch = Held(np.array(records, np.int64)), piece_size(records, width), -(-width // LANES) * LANES
+    words, size = Held(np.array(records, np.int64)), piece_size(records, width)
     mean_words, rstd_words = (
         Held(np.array([] if each is None else layout(each.dtype, each.strides, each.shape), np.int64)) for each in (mean, rstd)
     )
-    put_weight, put_bias = singles(call.get("weightOptional"), width, 1.0), singles(call.get("biasOptional"), width, -0.0)
+    gains, biases = (
+        Numbers(call.get(name), width, default, tag == F32) for name, default in (("weightOptional", 1.0), ("biasOptional", -0.0))
+    )
     entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 2, types.boolean, types.intp, types.intp)
     eps, stream, grain = call.attrs["eps"], streams(out), max(1, GRAIN // max(1, width))
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_weight, p_bias, p_out, p_mean, p_rstd = addresses
-        weight, bias = workspace, workspace + 4 * pitch
-        put_weight(p_weight, weight)
-        put_bias(p_bias, bias)
+        weight, bias = gains.place(p_weight, workspace), biases.place(p_bias, workspace + gains.room)
         where = (words.address, mean_words.address, rstd_words.address)
 
         def piece(start: int, stop: int) -> None:
@@ -141,4 +148,4 @@ def plan(call: Call) -> tuple[int, Launch]:
 
         parallel(piece, rows, grain)
 
-    return 8 * pitch, launch
+    return gains.room + biases.room, launch

@@ -1,7 +1,7 @@
 """Gradients of layer normalisation on the CPU: a unit of work is a run of rows, read from memory once.
 
-Each row gives its gradient and is added to the float32 column sums of its run. Then a unit is a tile of the columns of a partial sum,
-over whose runs float64 sums are taken; then the partial sums are added.
+Each row gives its gradient and is added to the float32 column sums of its run. After as many runs as have room in the workspace, a unit
+is a tile of columns, whose runs are added to the float64 partial sums; in the end the partial sums are added.
 """
 
 import math
@@ -13,32 +13,44 @@ from numba import types
 from anycann.backends.cpu import kernel
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_columns import TILE, add_run, start_sums, totals
-from anycann.backends.cpu_rows import GRAIN, gradients, piece_size, record, singles
-from anycann.backends.cpu_simd import LANES, tag_of
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
+from anycann.backends.cpu_simd import F32, LANES, tag_of
+from anycann.backends.threads import get_num_threads, parallel
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 
 __all__ = ["plan"]
 
 
+_WORKSPACE = 1 << 21  # bytes of sums of runs, unless those of all threads need more
+
+
 @kernel
-def _partial_sums(singles: int, doubles: int, runs: int, pitch: int, start: int, stop: int) -> None:
-    """Units [start, stop): tiles of the `pitch` columns of partial sums, over all runs of each."""
-    tiles = -(-pitch // TILE)
+def _partial_sums(singles: int, doubles: int, first: int, last: int, pitch: int, start: int, stop: int) -> None:
+    """Tiles [start, stop) of the `pitch` columns: add runs [first, last), of which `singles` has the sums, to their partial sums."""
     for unit in range(start, stop):
-        partial = unit // tiles
-        column = (unit - partial * tiles) * TILE
+        column = unit * TILE
         n = min(TILE, pitch - column)
-        double = doubles + 8 * (partial * pitch + column)
-        start_sums(double, n, -0.0 if runs > 0 else 0.0)
-        for run in range(partial * RUNS_PER_PARTIAL, min(runs, (partial + 1) * RUNS_PER_PARTIAL)):
+        for run in range(first, last):
+            partial = run // RUNS_PER_PARTIAL
+            double = doubles + 8 * (partial * pitch + column)
+            if run == partial * RUNS_PER_PARTIAL:
+                start_sums(double, n, -0.0)
             for i in range(0, n, LANES):
-                add_run(double, singles + 4 * (run * pitch + column), i)
+                add_run(double, singles + 4 * ((run - first) * pitch + column), i)
+
+
+@kernel
+def _no_sums(doubles: int, pitch: int) -> None:
+    """The sums of no rows."""
+    start_sums(doubles, pitch, 0.0)
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace holds two rows of float64 for each partial sum, then two rows of float32 for each run; then weight, mean, rstd."""
+    """The workspace holds two rows of float64 for each partial sum, and two rows of float32 for each run of a batch.
+
+    Weight, mean and rstd follow, where they do not lie as the kernel reads them.
+    """
     dy, x, out = call["gradOut"], call["input"], call.get("gradInputOut")
     gamma, beta = call.get("gradWeightOut"), call.get("gradBiasOut")
     rows, width, tag = math.prod(call.axes["*M"]), math.prod(call.axes["*N"]), tag_of(x.dtype.name)
@@ -46,33 +58,38 @@ def plan(call: Call) -> tuple[int, Launch]:
     records = [record(tensor, len(call.axes["*N"])) for tensor in used]
     words, size = Held(np.array(records, np.int64)), piece_size(records, width)
     pitch, runs, summed = -(-width // LANES) * LANES, -(-rows // ROWS_PER_RUN), gamma is not None or beta is not None
-    partials = max(1, -(-runs // RUNS_PER_PARTIAL))
-    units, grain = (partials * -(-2 * pitch // TILE) if summed else 0), max(1, GRAIN // (width * ROWS_PER_RUN))
+    partials, tiles, grain = max(1, -(-runs // RUNS_PER_PARTIAL)), -(-2 * pitch // TILE), max(1, GRAIN // (width * ROWS_PER_RUN))
+    batch = max(1, min(runs, max(_WORKSPACE // (8 * pitch), 4 * get_num_threads()))) if summed else max(1, runs)
     o_runs = partials * 2 * pitch * 8 if summed else 0
-    o_weight = o_runs + (runs * 2 * pitch * 4 if summed else 0)
-    o_mean, room_of_rows = o_weight + 4 * pitch, 4 * -(-rows // LANES) * LANES
-    put_weight = singles(call.get("weightOptional"), width, 1.0)
-    put_mean, put_rstd = singles(call["mean"], rows, 0.0), singles(call["rstd"], rows, 0.0)
-    add = gradients.for_types(tag, *(types.intp,) * 14, types.boolean, types.boolean, types.intp, types.intp)
-    add_runs = _partial_sums.for_types(*(types.intp,) * 6)
+    free = o_runs + (batch * 2 * pitch * 4 if summed else 0)
+    weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
+    means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
+    add = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean, types.intp, types.intp)
+    add_runs, no_sums = _partial_sums.for_types(*(types.intp,) * 7), _no_sums.for_types(types.intp, types.intp)
     put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
     wanted, stream = out is not None, out is not None and streams(out)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_dy, p_x, p_mean, p_rstd, p_weight, _, p_out, p_gamma, p_beta = addresses
-        weight, mean = workspace + o_weight, workspace + o_mean
-        sums, rstd = workspace + o_runs if summed else 0, mean + room_of_rows
-        put_weight(p_weight, weight)
-        put_mean(p_mean, mean)
-        put_rstd(p_rstd, rstd)
-        tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, rstd, 0, weight, sums)
+        sums = workspace + o_runs if summed else 0
+        weight, mean = weights.place(p_weight, workspace + free), means.place(p_mean, workspace + free + weights.room)
+        root = roots.place(p_rstd, workspace + free + weights.room + means.room)
+        tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, root, 0, weight, sums)
+        for first in range(0, runs, batch):
+            last = min(runs, first + batch)
 
-        def add_rows(start: int, stop: int) -> None:
-            add(None, *tensors, *constants, rows, width, size, ROWS_PER_RUN, False, stream, start, stop)
+            def add_rows(start: int, stop: int, first: int = first) -> None:
+                add(None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream, first + start, first + stop)
 
-        parallel(add_rows, runs, grain)
-        parallel(lambda start, stop: add_runs(sums, workspace, runs, 2 * pitch, start, stop), units)
+            def add_to_partials(start: int, stop: int, first: int = first, last: int = last) -> None:
+                add_runs(sums, workspace, first, last, 2 * pitch, start, stop)
+
+            parallel(add_rows, last - first, grain)
+            if summed:
+                parallel(add_to_partials, tiles)
+        if summed and runs == 0:
+            no_sums(workspace, 2 * pitch)
         put_gamma(p_gamma, workspace)
         put_beta(p_beta, workspace + 8 * pitch)
 
-    return o_mean + 2 * room_of_rows, launch
+    return free + weights.room + means.room + roots.room, launch

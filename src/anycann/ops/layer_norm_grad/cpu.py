@@ -8,7 +8,7 @@ from numba import types
 
 from anycann.backends.cpu import kernel
 from anycann.backends.cpu_blocks import Held, streams
-from anycann.backends.cpu_rows import GRAIN, gradients, piece_size, record, singles
+from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch
@@ -17,41 +17,39 @@ __all__ = ["plan"]
 
 
 @kernel
-def _inverse_roots(tag: Tag, numbers: int, rests: int, epsilon: float, start: int, stop: int) -> None:
-    """(v + epsilon)**(-1/2) in the place of each number, and what its rounding leaves; `tag` is F32."""
+def _inverse_roots(tag: Tag, given: int, roots: int, rests: int, epsilon: float, start: int, stop: int) -> None:
+    """(v + epsilon)**(-1/2) of each number, and what its rounding leaves; `tag` is F32."""
     for i in range(start, stop):
-        root = 1.0 / math.sqrt(types.float64(load1(tag, numbers, i)) + epsilon)
+        root = 1.0 / math.sqrt(types.float64(load1(tag, given, i)) + epsilon)
         near = np.float32(root)
-        store1(tag, numbers, i, near)
+        store1(tag, roots, i, near)
         store1(tag, rests, i, np.float32(root - near))
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace holds gamma, and mean and reciprocal standard deviation of each row, in float32."""
+    """The workspace holds the reciprocal standard deviation of each row in two float32; and the other numbers, where they do not lie so."""
     dy, x, variance, mean, gamma, out, normalised = call.tensors
     rows, width, tag = variance.numel, call.axes["H"], tag_of(x.dtype.name)
     records = [record(tensor, 1) for tensor in (dy, x, out, normalised)]
     words, size = Held(np.array(records, np.int64)), piece_size(records, width)
-    room_of_gamma, room_of_rows = (4 * -(-count // LANES) * LANES for count in (width, rows))
-    put_gamma, put_mean, put_variance = singles(gamma, width, 1.0), singles(mean, rows, 0.0), singles(variance, rows, 0.0)
-    roots = _inverse_roots.for_types(F32, types.intp, types.intp, types.float64, types.intp, types.intp)
-    entry = gradients.for_types(tag, *(types.intp,) * 14, types.boolean, types.boolean, types.intp, types.intp)
+    room_of_rows = 4 * -(-rows // LANES) * LANES
+    gammas, means, variances = Numbers(gamma, width, 1.0, tag == F32), Numbers(mean, rows, 0.0), Numbers(variance, rows, 0.0)
+    roots = _inverse_roots.for_types(F32, *(types.intp,) * 3, types.float64, types.intp, types.intp)
+    entry = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean, types.intp, types.intp)
     epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised = addresses
-        centres = workspace + room_of_gamma
-        scales = centres + room_of_rows
-        rests = scales + room_of_rows
-        put_gamma(p_gamma, workspace)
-        put_mean(p_mean, centres)
-        put_variance(p_variance, scales)
-        parallel(lambda start, stop: roots(None, scales, rests, epsilon, start, stop), rows, GRAIN)
-        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, rests, workspace, 0)
+        scales, rests, free = workspace, workspace + room_of_rows, workspace + 2 * room_of_rows
+        given = variances.place(p_variance, free)
+        parallel(lambda start, stop: roots(None, given, scales, rests, epsilon, start, stop), rows, GRAIN)
+        weight = gammas.place(p_gamma, free)
+        centres = means.place(p_mean, free + gammas.room)
+        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, rests, weight, 0)
 
         def piece(start: int, stop: int) -> None:
-            entry(None, *tensors, *constants, rows, width, size, 1, True, stream, start, stop)
+            entry(None, *tensors, *constants, 0, rows, width, size, 1, True, stream, start, stop)
 
         parallel(piece, rows, grain)
 
-    return room_of_gamma + 3 * room_of_rows, launch
+    return 2 * room_of_rows + max(variances.room, gammas.room + means.room), launch
