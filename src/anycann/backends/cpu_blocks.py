@@ -44,6 +44,7 @@ from anycann.backends.cpu_simd import (
     select,
     splat_i,
     store,
+    store_line,
     store_tail,
     widen,
 )
@@ -52,7 +53,7 @@ from anycann.tensor import Tensor
 
 __all__ = [
     "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush",
-    "layout", "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_line",
+    "layout", "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack",
     "store_sums", "streams", "sweep", "unload",
 ]  # fmt: skip
 
@@ -134,18 +135,6 @@ def stack(typing_context: Any, size: types.Type) -> Any:
         return builder.ptrtoint(memory, I64)
 
     return types.intp(size), generate
-
-
-@operation(types.void, Tag, types.intp, types.intp, f32x16, f32x16)
-def store_line(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
-    """Round 32 elements once and write them from i on past the caches; the place must be aligned to 64 bytes."""
-    lines = [e.narrowed(tag, v0), e.narrowed(tag, v1)]
-    if tag.itemsize == 2:
-        lines = [e.b.shuffle_vector(*lines, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES))))]
-    for number, line in enumerate(lines):
-        write = e.b.store(line, e.pointer(e.b.add(address, I64(64 * number)), i, tag.itemsize, line.type))
-        write.align = 64
-        write.set_metadata("nontemporal", e.b.module.add_metadata([I32(1)]))
 
 
 @operation(f32x16, types.intp, types.intp, types.intp)

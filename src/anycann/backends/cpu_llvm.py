@@ -176,10 +176,26 @@ class Emit:
             return self.cast(self.b.fptrunc(clean, self.shaped(value, HALF)), I16)
         if tag == F16:
             return self.float_to_half(value)
+        rounded = self.rounded_above(value)
+        return self.b.trunc(self.b.lshr(rounded, self.like(rounded, 16)), self.shaped(rounded, I16))
+
+    def narrowed_pair(self, tag: Tag, low: Any, high: Any) -> Any:
+        """`narrowed` of two vectors to 16 bits, one after the other."""
+        count = 2 * LANES
+        if tag != BF16:
+            return self.b.shuffle_vector(
+                self.narrowed(tag, low), self.narrowed(tag, high), ir.Constant(lanes(I32, count), list(range(count)))
+            )
+        halves = [self.b.bitcast(self.rounded_above(value), lanes(I16, count)) for value in (low, high)]
+        return self.b.shuffle_vector(*halves, ir.Constant(lanes(I32, count), list(range(1, 2 * count, 2))))
+
+    def rounded_above(self, value: Any) -> Any:
+        """Bits whose upper half is the bfloat16 nearest to a float32."""
         u = self.cast(value, I32)
-        odd = self.b.and_(self.b.lshr(u, self.like(u, 16)), self.like(u, 1))
-        rounded = self.b.lshr(self.b.add(self.b.add(u, self.like(u, 0x7FFF)), odd), self.like(u, 16))
-        return self.b.trunc(self.b.select(self.nan(value), self.like(u, 0x7FC0), rounded), self.shaped(u, I16))
+        up = self.b.add(u, self.like(u, 0x7FFF))
+        odd = self.b.icmp_unsigned("!=", self.b.and_(u, self.like(u, 0x10000)), self.like(u, 0))
+        rounded = self.b.select(odd, self.b.add(up, self.like(u, 1)), up)
+        return self.b.select(self.nan(value), self.like(u, 0x7FC00000), rounded)
 
     def converts_half(self) -> bool:
         """Whether LLVM has an instruction for half conversions; otherwise it would call a library that need not be there."""

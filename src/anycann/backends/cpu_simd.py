@@ -47,7 +47,7 @@ __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits",
     "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_d", "splat_i", "sqrt",
-    "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_stream", "store_stream2", "store_tail", "sum_lanes",
+    "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_stream", "store_tail", "sum_lanes",
     "tag_of", "to_float", "widen",
 ]  # fmt: skip
 
@@ -109,12 +109,14 @@ def store_stream(e: Emit, tag: Tag, address: Value, i: Value, v: Value) -> None:
     _stream(e, tag, address, i, e.narrowed(tag, v))
 
 
-@operation(types.void, (F16, BF16), _INTP, _INTP, f32x16, f32x16)
-def store_stream2(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
-    """`store` of 32 elements of a 16-bit type past the caches; the line must be aligned to 64 bytes."""
-    halves = e.narrowed(tag, v0), e.narrowed(tag, v1)
-    both = ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES)))
-    _stream(e, tag, address, i, e.b.shuffle_vector(*halves, both))
+@operation(types.void, Tag, _INTP, _INTP, f32x16, f32x16)
+def store_line(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
+    """`store` of 32 elements past the caches; the place must be aligned to 64 bytes."""
+    if tag.itemsize == 2:
+        _stream(e, tag, address, i, e.narrowed_pair(tag, v0, v1))
+    else:
+        _stream(e, tag, address, i, e.narrowed(tag, v0))
+        _stream(e, tag, e.b.add(address, I64(64)), i, e.narrowed(tag, v1))
 
 
 def _stream(e: Emit, tag: Tag, address: Value, i: Value, line: Value) -> None:
