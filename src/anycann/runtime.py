@@ -55,6 +55,7 @@ class Plan:
         self.workspace_size = workspace_size
         self.launch = launch  # None: nothing to compute
         self._repeated: Repeated | None = None
+        self._suits: bool | None = None  # whether calls can be recognised; None: not known yet
         self.device = device
         self.layouts = tuple([tensor.layout() for tensor in call.tensors])
         there = [i for i, tensor in enumerate(call.tensors) if tensor is not ABSENT]
@@ -73,9 +74,10 @@ class Plan:
         return self.spec.elementwise and (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
 
     def recognition(self, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> "Repeated | None":
-        """What recognises calls like this one; made once, when a kept plan is used again."""
-        if self._repeated is None and Repeated.suits(self, is_attr, values, outs):
-            self._repeated = Repeated(self, is_attr, values, outs, product)
+        """What recognises calls like this one; made once, when a kept plan is used again. Calls of one plan have one kind of arrays."""
+        if self._suits is None:
+            self._suits = Repeated.suits(self, is_attr, values, outs)
+            self._repeated = Repeated(self, is_attr, values, outs, product) if self._suits else None
         return self._repeated
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import llvmlite
 import numba
 from numba.core import config
-from numba.core.compiler import CompileResult
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler import Compiler, CompileResult
 from numba.extending import overload
 
 from anycann import caches
@@ -67,6 +68,47 @@ class _DiskCache:
         caches.save(self.path(signature, result.codegen), pickle.dumps(result._reduce(), protocol=pickle.HIGHEST_PROTOCOL))
 
 
+class _Codegen:
+    """A code generator, for a function that has no machine code of its own in which its environment could be set."""
+
+    def __init__(self, codegen: Any) -> None:
+        self._codegen = codegen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Do nothing."""
+
+
+class _Inlined(CPUCodeLibrary):  # type: ignore[misc]
+    """The LLVM code of a function that is only ever inlined: it is optimised in its callers, and no machine code is made of it."""
+
+    @property
+    def codegen(self) -> Any:
+        return _Codegen(self._codegen)
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is none."""
+        return 0
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to the callers."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _InlinedCompiler(Compiler):  # type: ignore[misc]
+    def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
+        super().__init__(typingctx, targetctx, library or _Inlined(targetctx.codegen(), "inlined"), *rest)
+
+
+_INLINED = {"nogil": True, "error_model": "numpy", "forceinline": True, "pipeline_class": _InlinedCompiler}
+
+
 class Kernel:
     """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers."""
 
@@ -96,7 +138,7 @@ def function(result: Any) -> Callable[[Callable[..., Any]], Kernel]:
 
 def device(function: F) -> F:
     """Mark a function that kernels call: compiled into them, always inlined by LLVM."""
-    compiled: F = numba.njit(nogil=True, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled: F = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_INLINED)(function)
     return compiled
 
 
@@ -106,7 +148,6 @@ def by_tag(choose: F) -> F:
     def stub(*_: Any) -> Any:
         raise NotImplementedError(f"{choose.__name__} is called by kernels only")
 
-    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
-    overload(stub, jit_options=options)(choose)
+    overload(stub, jit_options=_INLINED)(choose)
     made: F = functools.wraps(choose)(stub)  # type: ignore[assignment]
     return made

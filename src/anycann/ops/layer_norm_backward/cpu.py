@@ -4,6 +4,7 @@ Each row gives its gradient and is added to the float32 column sums of its run. 
 is a tile of columns, whose runs are added to the float64 partial sums; in the end the partial sums are added.
 """
 
+import ctypes
 import math
 from collections.abc import Sequence
 
@@ -40,12 +41,6 @@ def _partial_sums(singles: int, doubles: int, first: int, last: int, pitch: int,
                 add_run(double, singles + 4 * ((run - first) * pitch + column), i)
 
 
-@kernel
-def _no_sums(doubles: int, pitch: int) -> None:
-    """The sums of no rows."""
-    start_sums(doubles, pitch, 0.0)
-
-
 def plan(call: Call) -> tuple[int, Launch]:
     """The workspace holds two rows of float64 for each partial sum, and two rows of float32 for each run of a batch.
 
@@ -65,7 +60,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
     means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
     add = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean, types.intp, types.intp)
-    add_runs, no_sums = _partial_sums.for_types(*(types.intp,) * 7), _no_sums.for_types(types.intp, types.intp)
+    add_runs = _partial_sums.for_types(*(types.intp,) * 7)
     put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
     wanted, stream = out is not None, out is not None and streams(out)
 
@@ -88,7 +83,7 @@ def plan(call: Call) -> tuple[int, Launch]:
             if summed:
                 parallel(add_to_partials, tiles)
         if summed and runs == 0:
-            no_sums(workspace, 2 * pitch)
+            ctypes.memset(workspace, 0, o_runs)
         put_gamma(p_gamma, workspace)
         put_beta(p_beta, workspace + 8 * pitch)
 

@@ -316,16 +316,16 @@ def plan(call: Call) -> tuple[int, Launch]:
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
     weight_grad_strides = call["weightGradOut"].strides
-    sizes, tables, stream = (tokens, heads, width, block, stride, group), (table, firsts), streams(call["inputGradOut"])
+    sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"])
     entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(4), types.float32, types.boolean, types.intp, types.intp)
     finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 6)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
-        operands, places = tuple(addresses[:4]), tuple([held.address for held in tables])
+        operands, tables = tuple(addresses[:4]), (table.address, firsts.address)
         memory = (workspace, pitch, workspace + slots, slot_bytes)
 
         def run(start: int, stop: int) -> None:
-            entry(None, operands, strides, sizes, places, memory, begin, stream, start, stop)
+            entry(None, operands, strides, sizes, tables, memory, begin, stream, start, stop)
 
         def add(start: int, stop: int) -> None:
             finish(None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch, start, stop)
