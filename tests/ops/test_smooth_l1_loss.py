@@ -28,7 +28,7 @@ from operands import (
 
 from anycann import AclnnError, aclnn, smooth_l1_loss
 from anycann.ops.smooth_l1_loss.reference import reference
-from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL
+from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
 
 BETAS = (1.0, 0.5, 0.7, 3.0, 2.0**-20, 2.0**-127, 2.0**-130, 1e-45, 2.0**126, 3e38, 0.0, np.inf)
 REDUCTIONS = ("none", "mean", "sum")
@@ -57,8 +57,11 @@ def total(values):
         half = sums.shape[1] // 2
         sums = sums[:, :half] + sums[:, half:]
     result = 0.0
-    for partial in sums[:, 0].tolist():
-        result += partial
+    for first in range(0, count, PARTIALS_PER_GROUP):
+        group = 0.0
+        for partial in sums[first : first + PARTIALS_PER_GROUP, 0].tolist():
+            group += partial
+        result += group
     return result
 
 
@@ -126,6 +129,16 @@ def test_where_partial_sums_end_and_which_sum_takes_an_element():
     some = np.arange(SUMS_PER_PARTIAL, ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL)
     for place, swallowed in ((some, True), (some + 2, False), (some[:-1] + 1, False), (some + ELEMENTS_PER_PARTIAL, False)):
         x = np.zeros(2 * ELEMENTS_PER_PARTIAL, np.float32)
+        x[0], x[3], x[place] = 2.0**60, 2.0**36, 64
+        got = smooth_l1_loss(x, np.zeros_like(x), "sum", 0.0)
+        assert got == np.float32(2.0**60 if swallowed else 2.0**60 + 2.0**37), (place[:2], got)
+
+
+def test_where_groups_of_partial_sums_end():
+    """As above: 2^60 swallows the 64 of each partial sum of its own group, not the sum of many of them in another group."""
+    firsts = np.arange(1, PARTIALS_PER_GROUP) * ELEMENTS_PER_PARTIAL
+    for place, swallowed in ((firsts, True), (firsts + firsts[-1], False)):
+        x = np.zeros(2 * PARTIALS_PER_GROUP * ELEMENTS_PER_PARTIAL, np.float32)
         x[0], x[3], x[place] = 2.0**60, 2.0**36, 64
         got = smooth_l1_loss(x, np.zeros_like(x), "sum", 0.0)
         assert got == np.float32(2.0**60 if swallowed else 2.0**60 + 2.0**37), (place[:2], got)

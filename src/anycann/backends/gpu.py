@@ -23,6 +23,7 @@ __all__ = [
     "cdiv",
     "constants",
     "fma",
+    "in_halves",
     "in_order",
     "jit",
     "load",
@@ -65,11 +66,46 @@ def cdiv(a: int, b: int) -> int:
 
 @jit
 def fma(a: tl.tensor, b: tl.tensor, c: tl.tensor) -> tl.tensor:
-    """a * b + c, rounded once (the interpreter: by way of float64)."""
-    if INTERPRETED:
-        return (tl.cast(a, tl.float64) * tl.cast(b, tl.float64) + tl.cast(c, tl.float64)).to(tl.float32)
-    else:
+    """a * b + c, rounded once (the interpreter: float32 by way of float64, float64 with products from 2**-900 to 2**900 or 0)."""
+    if not INTERPRETED:
         return tl.fma(a, b, c)
+    elif c.dtype == tl.float64:
+        return _fused(a, b, c)
+    else:
+        return (tl.cast(a, tl.float64) * tl.cast(b, tl.float64) + tl.cast(c, tl.float64)).to(tl.float32)
+
+
+@jit
+def _two_sum(a: tl.tensor, b: tl.tensor) -> tl.tuple:
+    """The rounded sum and what it lacks."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+@jit
+def _halves(a: tl.tensor) -> tl.tuple:
+    """The upper and the lower half of the digits of float64."""
+    scaled = a * 134217728.0 + a  # 2**27 + 1
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+@jit
+def _fused(a: tl.tensor, b: tl.tensor, c: tl.tensor) -> tl.tensor:
+    """fma of float64: of the exact product and c, all but the leading part is rounded to odd before the last addition."""
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    product = a * b
+    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    middle, low = _two_sum(c, rest)
+    high, next_low = _two_sum(product, middle)
+    tail, error = _two_sum(low, next_low)
+    bits = tail.to(tl.int64, bitcast=True)
+    towards = tl.where((error > 0.0) == (tail > 0.0), 1, -1)
+    tail = tl.where((error != 0.0) & (bits % 2 == 0), bits + towards, bits).to(tl.float64, bitcast=True)
+    result = high + tail
+    return tl.where((tl.abs(result) < float("inf")) & (result != 0.0), result, product + c)
 
 
 @jit
@@ -120,6 +156,16 @@ def in_order(total: tl.tensor, x: tl.tensor, N: tl.constexpr) -> tl.tensor:
     else:
         low, high = tl.split(tl.permute(tl.reshape(x, [total.shape[0], 2, N // 2]), (0, 2, 1)))
         return in_order(in_order(total, low, N // 2), high, N // 2)
+
+
+@jit
+def in_halves(x: tl.tensor, N: tl.constexpr) -> tl.tensor:
+    """The sum of each row of x: elements and those half their number on, until one is left; x has N columns, a power of two."""
+    if N == 1:
+        return tl.reshape(x, [x.shape[0]])
+    else:
+        low, high = tl.split(tl.permute(tl.reshape(x, [x.shape[0], 2, N // 2]), (0, 2, 1)))
+        return in_halves(low + high, N // 2)
 
 
 @jit

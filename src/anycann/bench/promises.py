@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anycann.check.golden import Part
 from anycann.check.standards import round_to, ulp
-from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL
+from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
 from anycann.spec import OpSpec
 
 __all__ = ["broken"]
@@ -100,7 +100,8 @@ def _loss(inputs: Inputs, attrs: Mapping[str, Any], result: Array, part: Part) -
         sums = sums + rows[:, k]
     while sums.shape[1] > 1:
         sums = sums[:, : sums.shape[1] // 2] + sums[:, sums.shape[1] // 2 :]
-    total = np.cumsum(sums)[-1] / (losses.size if attrs["reduction"] == 1 else 1)
+    groups = [np.cumsum(sums[first : first + PARTIALS_PER_GROUP])[-1] for first in range(0, len(sums), PARTIALS_PER_GROUP)]
+    total = np.cumsum(groups)[-1] / (losses.size if attrs["reduction"] == 1 else 1)
     return round_to(np.asarray(total), result.dtype.name)
 
 

@@ -44,7 +44,7 @@ from anycann.backends.cpu_simd import (
 )
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch, broadcast
-from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL
+from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
 
 __all__ = ["plan"]
 
@@ -158,8 +158,11 @@ def _partial_sums(
 def _total(tag: Tag, p_out: int, partials: int, count: int, divisor: float) -> None:
     """The one element of the output; there are 16 float64 of workspace beyond the partial sums."""
     total = 0.0
-    for partial in range(count):
-        total = total + load1_f64(partials, partial)
+    for first in range(0, count, PARTIALS_PER_GROUP):
+        group = 0.0
+        for partial in range(first, min(count, first + PARTIALS_PER_GROUP)):
+            group = group + load1_f64(partials, partial)
+        total = total + group
     store1_f64(partials, count, total / divisor)
     store_sums(tag, partials + 8 * count, 1, 1, p_out, 1, 1)
 

@@ -5,6 +5,7 @@ from anycann.spec import FLOATS, Broadcast, Float, Int, OpSpec, Promote, Rule, T
 
 ELEMENTS_PER_PARTIAL = 1024  # consecutive elements of the broadcast shape whose losses make one partial sum
 SUMS_PER_PARTIAL = 64  # float64 sums of which each takes the losses that lie so many elements apart, one after the other
+PARTIALS_PER_GROUP = 64  # partial sums added one after the other; the sums of groups then are, too
 
 _BOTH = ("self", "target")
 
@@ -54,7 +55,8 @@ SPEC = OpSpec(
         "only with the loss itself, else |x| - 0.5 beta.",
         f"Mean and sum: the losses of {ELEMENTS_PER_PARTIAL} consecutive elements of the broadcast shape make one partial sum in float64: "
         f"{SUMS_PER_PARTIAL} sums of every {SUMS_PER_PARTIAL}th loss, in order, then in halves, each with the one half their number on. "
-        "The partial sums are added in order in float64, the mean divides by the number of elements; one rounding at the end.",
+        f"{PARTIALS_PER_GROUP} partial sums are added in order in float64, then the sums of such groups; the mean divides by the number of "
+        "elements; one rounding at the end.",
         "The mean of nothing is NaN, the sum of nothing 0. beta = 0: |x|. beta = inf: 0 for finite x. NaN in any operand gives NaN.",
     ),
     source="aclnnSmoothL1Loss of the CANN operator documentation",
