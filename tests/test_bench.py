@@ -356,7 +356,7 @@ def test_costs_of_a_small_call(name):
 def test_first_phase_one_is_measured_without_a_kept_plan(monkeypatch):
     planned = []
     real = Operator.plan
-    monkeypatch.setattr(Operator, "plan", lambda self, call: planned.append(1) or real(self, call))
+    monkeypatch.setattr(Operator, "plan", lambda self, call, *rest: planned.append(1) or real(self, call, *rest))
     problem = problems.prepare(OPERATORS["gelu_backward_v2"], overhead.SMALLEST["gelu_backward_v2"], "float32")
     first, repeated = (call for _, call in overhead._phase_one(problem))
     planned.clear()

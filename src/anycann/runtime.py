@@ -26,6 +26,7 @@ KEPT_PLANS = 512  # for each operator; the oldest goes first
 SPARE = 1 << 14  # bytes of workspace that a thread keeps
 MATCHED = 8  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
+_SEQUENCES = (tuple, list)
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,7 +164,7 @@ class Repeated:
         self.plan, self.product = plan, product
         self.absent = plan.absent
         self.fixed = tuple([attr or value is None for attr, value in zip(is_attr, values, strict=True)])  # what must be as it was
-        self.known: tuple[Any, ...] = tuple([value if fixed else None for fixed, value in zip(self.fixed, values, strict=True)])
+        self.known: tuple[Any, ...] = tuple([_kept(value) if fixed else None for fixed, value in zip(self.fixed, values, strict=True)])
         inputs = [value for fixed, value in zip(self.fixed, values, strict=True) if not fixed]
         self.made, self.may_meet = all(value is None for value in outs), False
         self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in plan.results])
@@ -175,7 +176,7 @@ class Repeated:
 
             self.match, self.launch = matcher(arrays, len(inputs)), plan.launch
         else:
-            self.match, self.launch = torch_matcher(arrays), plan.run
+            self.match, self.launch = torch_matcher(arrays), plan.launch if self.made else plan.run  # what is made overlaps nothing
             self.may_meet = not self.made and len(outs) > 1
 
     @staticmethod
@@ -203,7 +204,9 @@ class Repeated:
             if not fixed:
                 arrays.append(value)
             elif value is not known and (
-                type(value) is not type(known) or value != known or (type(value) is tuple and [*map(type, value)] != [*map(type, known)])
+                type(value) is not type(known)
+                or value != known
+                or (type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, known)])
             ):
                 return None
         if self.made:
@@ -233,7 +236,12 @@ def _nothing() -> None:
 
 def _simple(value: Any) -> bool:
     """Whether an attribute can be recognised by comparison."""
-    return type(value) in _SIMPLE or (type(value) is tuple and all(type(item) in _SIMPLE for item in value))
+    return type(value) in _SIMPLE or (type(value) in _SEQUENCES and all(type(item) in _SIMPLE for item in value))
+
+
+def _kept(value: Any) -> Any:
+    """An attribute that nobody else changes."""
+    return list(value) if type(value) is list else value
 
 
 class Operator:

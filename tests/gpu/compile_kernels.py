@@ -54,12 +54,30 @@ def problems(kind: Any) -> Iterator[tuple[str, Any, Sequence[Any], Sequence[Any]
     for mode in ("none", "tanh"):
         yield f"gelu_backward_v2 {mode}", ac.gelu_backward_v2, (z(4096), z(4096), mode), (z(4096),)
     yield "smooth_l1_loss_backward", ac.smooth_l1_loss_backward, (z(1), z(4096), z(4096), 1, 0.7), (z(4096),)
+    for reduction in (0, 1):
+        yield f"smooth_l1_loss {reduction}", ac.smooth_l1_loss, (z(16384), z(16384), reduction, 0.7), (z(*[16384][reduction:]),)
     yield "layer_norm_grad_beta", ac.layer_norm_grad_beta, (z(2048, 1024), z(2048, 1024)), (z(1024), z(1024))
+    for width in (128, 4096):
+        rows, row = z(2048, width), z(width)
+        ones, outs = np.zeros((2048, 1), np.float32), (np.zeros((2048, 1), np.float32), np.zeros((2048, 1), np.float32))
+        yield f"layer_norm {width}", ac.layer_norm, (rows, (width,), row, row, 1e-5), (z(2048, width), *outs)
+        arrays = rows, rows, ones[:, 0], ones[:, 0], row, 1e-5
+        yield f"layer_norm_grad {width}", ac.layer_norm_grad, arrays, (z(2048, width), z(2048, width))
+        arrays = rows, rows, (width,), ones, ones, row, None, (True, True, True)
+        yield f"layer_norm_backward {width}", ac.layer_norm_backward, arrays, (z(2048, width), z(width), z(width))
     for k in (2, 8):
         indices = np.zeros(64, np.int32)
         yield f"moe_token_permute_grad {k}", ac.moe_token_permute_grad, (z(64, 4096), indices, k, False), (z(64 // k, 4096),)
         weights = np.zeros((64 // k, k), kind)
         yield f"moe_token_unpermute {k}", ac.moe_token_unpermute, (z(64, 4096), indices, weights, False, None), (z(64 // k, 4096),)
+        experts, copies = np.zeros((8192 // k, k), np.int64 if k == 2 else np.int32), (z(8192, 4096), np.zeros(8192, np.int32))
+        yield f"moe_token_permute {k}", ac.moe_token_permute, (z(8192 // k, 4096), experts, 0, False), copies
+    for width, rows in ((2048, 32768), (7168, 1024)):
+        arrays = z(rows, width), z(rows // 8, width), np.zeros(rows, np.int32), z(rows // 8, 8)
+        outs = z(rows, width), z(rows // 8, 8)
+        yield f"moe_token_unpermute_grad {width}", ac.moe_token_unpermute_grad, (*arrays, False, None), outs
+    arrays = None, z(8192, 4096), np.zeros(8192, np.int32), None
+    yield "moe_token_unpermute_grad alone", ac.moe_token_unpermute_grad, (*arrays, False, None), (z(8192, 4096), None)
     for mode in ("none", "tanh"):
         yield f"gelu_v2 {mode}", ac.gelu_v2, (z(4096), mode), (z(4096),)
     for width in (128, 192):
@@ -94,7 +112,8 @@ def described(compiled: Any) -> dict[str, Any]:
         "stores": len(re.findall(r"st\.global", ptx)),
         "vector stores": len(re.findall(r"st\.global\S*v4\S*", ptx)),
         "fma": len(re.findall(r"fma\.rn\.f32", ptx)),
-        "contractible": len(re.findall(r"\b(?:mul|add|sub)\.f32", ptx)),  # ptxas must leave .rn as it is
+        "double fma": len(re.findall(r"fma\.rn\.f64", ptx)),
+        "contractible": len(re.findall(r"\b(?:mul|add|sub)\.f(?:32|64)", ptx)),  # ptxas must leave .rn as it is
         "atomics": len(re.findall(r"\b(?:atom|red)\.", ptx)),
         "sass": {name: len(re.findall(rf"\b{name}\b", sass)) for name in WANTED},
     }
@@ -116,7 +135,8 @@ def kernels(function: Any, values: Sequence[Any], outs: Sequence[Any]) -> dict[s
     given = [param for param in spec.params if isinstance(param, Attr) or not param.output]
     attrs = {p.name: p.convert(v, p.python, friendly=True) for p, v in zip(given, values, strict=True) if isinstance(p, Attr)}
     arrays = [*(value for param, value in zip(given, values, strict=True) if not isinstance(param, Attr)), *outs]
-    tensors = {param.name: from_array(array, param.name) for param, array in zip(spec.tensors, arrays, strict=True)}
+    pairs = zip(spec.tensors, arrays, strict=True)
+    tensors = {param.name: None if array is None else from_array(array, param.name) for param, array in pairs}
     call_ = bind(spec, tensors, attrs, api="test", superset=True)
     plan = operator.plan(call_, backend="gpu")
     plan.run([(place + 1) << 34 for place in range(len(arrays))], 1 << 40)

@@ -19,6 +19,15 @@ from anycann.ops.gelu_v2 import coefficients as forward
 
 SCRIPT = Path(__file__).parent / "compile_kernels.py"
 ELEMENTS = 8  # float32 of an operand for each thread of the element-wise kernels
+LINES = 16  # float32 of a tile of rows for each thread
+DOUBLE = {  # bytes of a row that a thread adds at once by fused operations in float64, and such operations for each float32 of a result
+    "layer_norm 128": (8 * 16, 1),
+    "layer_norm 4096": (32 * 4, 1),
+    "layer_norm_grad 128": (4 * 16, 2),
+    "layer_norm_grad 4096": (32 * 4, 2),
+    "layer_norm_backward 128": (4 * 16, 2),
+    "layer_norm_backward 4096": (32 * 4, 2),
+}
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is for Linux")
 compiled_for = pytest.mark.parametrize(
@@ -63,7 +72,10 @@ def test_nothing_is_contracted(capability: int, dtype: str) -> None:
             assert kernel["contractible"] == 0, (title, name, kernel)
             fused = ELEMENTS * written(title) if title.startswith("gelu") and dtype == "float32" else 0
             assert kernel["fma"] == fused, (title, name, kernel)
-            if not fused and not title.startswith("smooth_l1"):  # a division is made of them
+            in_rows, in_line = DOUBLE[title] if name in ("_rows", "_gradients") else (0, 0)
+            double = in_rows // 4 + in_line * LINES if dtype == "float32" else in_rows // 2
+            assert kernel["double fma"] == double, (title, name, kernel)
+            if not fused and not in_rows and not title.startswith("smooth_l1"):  # a division is made of them
                 assert kernel["sass"]["FFMA"] == 0, (title, name, kernel)
 
 
@@ -77,12 +89,37 @@ def test_what_is_contiguous_is_read_and_written_16_bytes_at_a_time(capability: i
     assert found["smooth_l1_loss_backward"]["_smooth_l1"]["loads"] == 5, "gradOut of one element is loaded once"
     partials = found["layer_norm_grad_beta"]["_partials"]
     assert partials["vector loads"] == partials["loads"] == 32
+    for width, singles in ((128, 0), (4096, 32)):
+        kernel = found[f"layer_norm {width}"]["_rows"]
+        assert kernel["vector stores"] == kernel["stores"] - 2 == 4, "all but mean and rstd"
+        assert kernel["vector loads"] >= 4 + (0 if singles else 8), "a tile of rows, and short rows before"
+        assert kernel["loads"] - kernel["vector loads"] <= singles + 4, "of long rows 4 bytes at once; the first element, weight and bias"
+        kernel = found[f"layer_norm_grad {width}"]["_gradients"]
+        assert kernel["vector stores"] == kernel["stores"] == 8, kernel
+        kernel = found[f"layer_norm_backward {width}"]["_gradients"]
+        assert kernel["stores"] - kernel["vector stores"] <= 2, "all but column sums"
+        assert kernel["vector loads"] >= 2 * 4 + (0 if singles else 2 * 4), "two tiles of rows, and short rows before"
     for k in (2, 8):
         assert found[f"moe_token_unpermute {k}"]["_add_rows"]["vector loads"] == k
         kernel = found[f"moe_token_permute_grad {k}"]["_add_rows"]
         assert kernel["vector loads"] == k, kernel
         assert kernel["loads"] == 2 * k, "an index for each row"
         assert kernel["vector stores"] == kernel["stores"] == 1, kernel
+        kernel = found[f"moe_token_permute {k}"]["_copy_rows"]
+        assert (kernel["vector loads"], kernel["loads"]) == (1, 1 + k), "a row once, and its places"
+        assert kernel["vector stores"] == kernel["stores"] == k, kernel
+    (kernel,) = found["smooth_l1_loss 0"].values()
+    assert kernel["vector loads"] == kernel["loads"] == 4, kernel
+    assert kernel["vector stores"] == kernel["stores"] == 2, kernel
+    kernel = found["smooth_l1_loss 1"]["_partials"]
+    assert kernel["vector loads"] == kernel["loads"] == 8, kernel
+    for width in (2048, 7168):
+        kernel = found[f"moe_token_unpermute_grad {width}"]["_copies"]
+        assert kernel["vector loads"] == 16, "8 columns of each run, of two operands"
+        assert kernel["stores"] - 1 == kernel["vector stores"] >= 8, "all but those of a weight's gradient"
+    kernel = found["moe_token_unpermute_grad alone"]["_copies"]
+    assert kernel["vector loads"] == 8, kernel
+    assert kernel["vector stores"] == kernel["stores"] >= 8, kernel
     for mode in ("none", "tanh"):
         (kernel,) = found[f"gelu_v2 {mode}"].values()
         assert kernel["vector loads"] == kernel["vector stores"] == kernel["stores"] == 2, kernel

@@ -21,7 +21,7 @@ from anycann.runtime import KEPT_PLANS, Operator, aligned_bytes
 from anycann.spec import Workload
 from anycann.tensor import Tensor, address_of, from_array
 
-__all__ = ["SMALLEST", "Cost", "costs"]
+__all__ = ["SMALLEST", "Cost", "costs", "public_call"]
 
 WITH_TORCH = "Python, torch out="
 _GELU = {"gradOutput": (64,), "self": (64,)}
@@ -105,14 +105,14 @@ def _descriptor(array: "np.ndarray[Any, Any]", extra: int) -> Tensor:
     return tensor
 
 
-def _function(operator: Operator, values: Sequence[Any]) -> Callable[..., Any]:
-    """The public function with inputs and attributes in prototype order; it still takes `out`."""
-    function = vars(ops)[operator.spec.python]
+def public_call(operator: Operator, values: Sequence[Any], function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A call of the public function, or another of its signature, with inputs and attributes in prototype order; it still takes `out`."""
+    signature = inspect.signature(vars(ops)[operator.spec.python]).parameters
     given = [param.python for param in operator.spec.params if param not in operator.spec.outputs]
     named = dict(zip(given, values, strict=True))
-    kinds = {name: param.kind for name, param in inspect.signature(function).parameters.items() if name in named}
-    positional = [named[name] for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY]
-    return functools.partial(function, *positional, **{name: named[name] for name in list(kinds)[len(positional) :]})
+    positional = [named[name] for name, param in signature.items() if name in named and param.kind is not param.KEYWORD_ONLY]
+    rest = {name: named[name] for name, param in signature.items() if name in named and param.kind is param.KEYWORD_ONLY}
+    return functools.partial(function or vars(ops)[operator.spec.python], *positional, **rest)
 
 
 def _phase_one(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -137,7 +137,7 @@ def costs(operator: Operator, dtype: str, repeat: int, loops: int, torch_too: bo
     spec = operator.spec
     problem = prepare(operator, SMALLEST[spec.python], dtype)
     values, outs = problem.values, problem.outs if len(problem.outs) > 1 else problem.outs[0]
-    function = _function(operator, values)
+    function = public_call(operator, values)
     calls: list[tuple[str, Callable[[], Any]]] = [("Python, NumPy out=", lambda: function(out=outs))]
     calls.append(("core", _core(problem)))
     calls += _phase_one(problem) if spec.two_phase else []
@@ -167,5 +167,5 @@ def _with_torch(problem: Problem) -> Callable[[], Any]:
     values = samples.arguments(problem.operator.spec, tensors, problem.attrs)
     outs = tuple(as_torch(out) for out in problem.outs)
     given = outs if len(outs) > 1 else outs[0]
-    function = _function(problem.operator, values)
+    function = public_call(problem.operator, values)
     return lambda: function(out=given)

@@ -22,13 +22,20 @@ def calls(dtype=torch.bfloat16):
     yield lambda g, x: anycann.gelu_backward_v2(g, x, "tanh"), (grad, x)
     yield lambda g, x, t: anycann.smooth_l1_loss_backward(g, x, t, "mean", 0.5), (grad[0, :1], x, target)
     yield anycann.layer_norm_grad_beta, (x, grad)
+    yield lambda x, w: anycann.layer_norm(x, (130,), w), (x, grad[0])
+    yield lambda g, x, m: anycann.layer_norm_backward(g, x, (130,), m, m.abs()), (grad, x, target[:, :1])
+    yield lambda g, x, m: anycann.layer_norm_grad(g, x, m.abs(), m, g[0]), (grad, x, target[:, 0])
     yield lambda g, i: anycann.moe_token_permute_grad(g, i, 5), (grad, torch.randperm(65, generator=torch.Generator()).int())
+    yield lambda x, t: anycann.smooth_l1_loss(x, t, "mean", 0.5), (x, target)
+    experts = torch.randint(0, 9, (65, 40), generator=torch.Generator().manual_seed(2))
+    yield anycann.moe_token_permute, (x, experts)
+    yield lambda g, i, p: anycann.moe_token_unpermute_grad(g, g, i, p), (grad, experts[:, 0].int(), target[:, :1])
     dy, x, weight = tensors((127, 2, 64), (2048, 2, 64), (32, 2), dtype=dtype)
     yield lambda g, x, w: anycann.nsa_compress_grad(g, x, w, compress_block_size=32, compress_stride=16), (dy, x, weight)
 
 
 def flat(result):
-    return [tensor.cpu().contiguous().view(torch.uint8) for tensor in (result if isinstance(result, tuple) else (result,))]
+    return [tensor.cpu().reshape(-1).view(torch.uint8) for tensor in (result if isinstance(result, tuple) else (result,))]
 
 
 def same(a, b):
@@ -73,12 +80,91 @@ def test_mixed_devices_are_refused():
         anycann.gelu_backward_v2(grad.to(DEVICE), x.to(DEVICE), out=torch.empty(8))
 
 
-def test_the_two_phase_interface_says_that_it_is_the_cpus():
-    grad = tensors((8,))[0].to(DEVICE)
-    with pytest.raises(NotImplementedError, match="is on cuda:0"):
-        aclnn.aclnnGeluBackwardV2GetWorkspaceSize(grad, grad, "none", grad)
-    with pytest.raises(NotImplementedError, match="is on cuda:0"):
-        aclnn.create_tensor((8,), "float32", data=grad)
+def phases(grad, x, out, stream=None):
+    """aclnnGeluBackwardV2 on CUDA tensors; nothing waits."""
+    size, executor = aclnn.aclnnGeluBackwardV2GetWorkspaceSize(grad, x, "tanh", out)
+    aclnn.aclnnGeluBackwardV2(aclnn.empty_workspace(size, DEVICE), size, executor, stream)
+
+
+def streams():
+    """Every way to name a stream, and what waits for it."""
+    yield None, torch.cuda.synchronize
+    own = aclnn.Stream(device="cuda")
+    yield own, own.synchronize
+    other = torch.cuda.Stream()
+    yield other, other.synchronize
+    handle = torch.cuda.Stream()
+    yield handle.cuda_stream, handle.synchronize
+
+
+def test_two_phases_on_streams():
+    grad, x = tensors((65, 130), (65, 130))
+    expected, moved = anycann.gelu_backward_v2(grad, x, "tanh"), [grad.to(DEVICE), x.to(DEVICE)]
+    for stream, synchronize in streams():
+        for _ in range(3):  # checked, planned, recognised
+            late, out = torch.zeros_like(moved[1]), torch.zeros_like(moved[1])
+            torch.cuda._sleep(20_000_000)
+            late.copy_(moved[1])  # behind the sleep: the other stream must wait for it
+            phases(moved[0], late, out, stream)
+            del late  # its memory may be used again only when the work is done
+            torch.full((65, 130), 7.0, device=DEVICE)
+            synchronize()
+            assert same(out, expected)
+
+
+def test_two_phases_with_a_workspace_and_addresses():
+    grad, x, weight = tensors((127, 2, 64), (2048, 2, 64), (32, 2), dtype=torch.bfloat16)
+    expected = anycann.nsa_compress_grad(grad, x, weight, [2048], compress_block_size=32, compress_stride=16)
+    moved = [tensor.to(DEVICE) for tensor in (grad, x, weight)]
+    outs = [torch.empty_like(tensor, device=DEVICE) for tensor in expected]
+    views = [aclnn.create_tensor(t.shape, "bfloat16", data=t.data_ptr(), device=DEVICE) for t in (*moved, *outs)]
+    size, executor = aclnn.aclnnNsaCompressGradGetWorkspaceSize(*views[:3], [2048], 32, 16, 0, "TND", *views[3:])
+    with pytest.raises(anycann.AclnnError, match="workspace must be on cuda:0"):
+        aclnn.aclnnNsaCompressGrad(aclnn.empty_workspace(size), size, executor)
+    stream = aclnn.Stream(device=DEVICE)
+    aclnn.aclnnNsaCompressGrad(aclnn.empty_workspace(size, DEVICE), size, executor, stream)
+    stream.synchronize(60_000)
+    assert same(tuple(outs), expected)
+
+
+def test_two_phases_refuse_other_devices():
+    grad = tensors((8,))[0]
+    there = grad.to(DEVICE)
+    with pytest.raises(anycann.AclnnError, match=r"self on cpu") as refused:
+        aclnn.aclnnGeluBackwardV2GetWorkspaceSize(there, grad, "none", there.clone())
+    assert refused.value.status == 161002
+    _, executor = aclnn.aclnnGeluBackwardV2GetWorkspaceSize(there, there, "none", there.clone())
+    with pytest.raises(anycann.AclnnError, match="got one of cpu"):
+        aclnn.aclnnGeluBackwardV2(None, 0, executor, aclnn.Stream())
+
+
+def test_two_phases_in_a_graph():
+    grad, x = (tensor.to(DEVICE) for tensor in tensors((65, 130), (65, 130)))
+    out = torch.empty_like(x)
+    phases(grad, x, out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        phases(grad, x, out)
+    x.mul_(-0.5)
+    out.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert same(out, anycann.gelu_backward_v2(grad, x, "tanh"))
+
+
+def test_events_of_the_device():
+    first, second, start, end = aclnn.Stream("cuda"), aclnn.Stream("cuda"), aclnn.Event(), aclnn.Event()
+    start.record(first)
+    first.submit(lambda: torch.cuda._sleep(50_000_000))
+    end.record(first)
+    second.wait_event(end)
+    assert not second.query()
+    with pytest.raises(anycann.AclnnError, match="after 1 ms"):
+        second.synchronize(1)
+    second.synchronize(60_000)
+    assert end.reached
+    assert 5 < start.elapsed_ms(end) < 5000
 
 
 def test_the_current_stream_is_used():

@@ -77,6 +77,12 @@ def _normalised(given: tuple[Tag, int, int, int, float, float], i: int, m: int) 
     return _affine(tag, load_tail(tag, x, i, m), weights(tag, weight, i, m), weights(tag, bias, i, m), mean, root)
 
 
+@device
+def _single(number: float) -> Any:
+    """Rounded to float32, NaN to the canonical one."""
+    return np.float32(number) if number == number else np.float32(np.nan)
+
+
 @kernel
 def _rows(
     tag: Tag,
@@ -111,9 +117,9 @@ def _rows(
         mean = shift + offset
         root = 1.0 / math.sqrt(max((sum_lanes(squares) - offset * offset * width) / width, 0.0) + eps)
         if p_mean != 0:
-            store1(F32, p_mean, offset_of(mean_words, row), np.float32(mean))
+            store1(F32, p_mean, offset_of(mean_words, row), _single(mean))
         if p_rstd != 0:
-            store1(F32, p_rstd, offset_of(rstd_words, row), np.float32(root))
+            store1(F32, p_rstd, offset_of(rstd_words, row), _single(root))
         for i in range(0, width, size):
             n = min(size, width - i)
             x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)

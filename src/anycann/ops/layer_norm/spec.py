@@ -45,8 +45,8 @@ SPEC = OpSpec(
         "float16, bfloat16": "error <= 4 * 2**-24 * |(input - mean) * rstd * weight| and one rounding; mean and rstd as for float32",
     },
     notes=(
-        "The variance is the biased one. Mean and variance come from the sums, in float64, of the elements less the first one of their row, and "
-        "of the squares of that: 16 lanes (element i in lane i mod 16), then the lanes pairwise (8+8, 4+4, 2+2, 1+1). The mean that is "
+        "The variance is the biased one. Mean and variance come from the sums, in float64, of the elements less the first of their row, "
+        "and of the squares of that: 16 lanes (element i in lane i mod 16), then the lanes pairwise (8+8, 4+4, 2+2, 1+1). The mean that is "
         "subtracted is not rounded to float32.",
         "weight and bias have the dtype of input or float32, both the same; mean and rstd are always float32.",
         "Of a row without elements mean and rstd are NaN.",
