@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, without a network: `benchmarks/gpu.sh FOLDER` writes tests, figures and logs there in under 8 minutes.
 #
-# Needs Python 3.10 or later with torch for CUDA, triton, numpy, ml_dtypes, numba, typer, rich, pytest and hypothesis; matplotlib for
-# the pictures; liger-kernel and transformer-engine where they are to be compared with. Every step has its own time limit, and a step
-# that fails does not keep the next from running; the exit status is 0 only if the tests and the benchmark's results are right.
+# Needs Python 3.10 or later with torch for CUDA, triton, numpy, ml_dtypes, numba, typer, rich, pytest and hypothesis; cffi, a C++
+# compiler and Python's headers for C programs; matplotlib for the pictures; liger-kernel and transformer-engine where they are to be
+# compared with. Every step has its own time limit, and a step that fails does not keep the next from running; the exit status is 0 only
+# if the tests and the benchmark's results are right.
 set -uo pipefail
 
 out=$(mkdir -p "${1:?usage: gpu.sh FOLDER}" && cd "$1" && pwd)
@@ -45,6 +46,7 @@ VERSIONS
 
 step tests 130 "$python" -m pytest -q -p no:cacheprovider tests/gpu/kernels || status=1
 step launch 20 "$python" benchmarks/launch.py || status=1
+step doors 120 "$python" -m pytest -q -p no:cacheprovider tests/gpu/test_backings.py || status=1
 for operator in gelu_backward_v2 smooth_l1_loss_backward layer_norm_grad_beta moe_token_permute_grad nsa_compress_grad; do
   bench "$operator" 60 "$operator" torch,liger,te || status=1
 done

@@ -59,8 +59,9 @@ FUNCTIONS: dict[str, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]] = {
 }
 OTHERS = {"AclnnError", "set_product", "set_num_threads", "get_num_threads", "release_buffers"}
 METHODS = {
-    "aclnn.create_tensor": "view_dims, dtype, strides=None, offset=0, format='ND', storage_dims=None, data=None",
-    "aclnn.empty_workspace": "size",
+    "aclnn.create_tensor": "view_dims, dtype, strides=None, offset=0, format='ND', storage_dims=None, data=None, device='cpu'",
+    "aclnn.empty_workspace": "size, device='cpu'",
+    "aclnn.Stream": "device='cpu'",
     "aclnn.Executor.set_repeatable": "self",
     "aclnn.Executor.set_input_address": "self, index, data",
     "aclnn.Executor.set_output_address": "self, index, data",

@@ -3,6 +3,8 @@
 For every operator with a two-phase interface this module has both functions, parameters in the order of the C
 prototype. Tensors are arrays or descriptors of `create_tensor`, None is a null pointer, a list is an aclIntArray.
 
+Arrays on a CUDA device run there, in the order of a CUDA stream: tensors, workspace and stream must be of one device.
+
 >>> import numpy as np
 >>> from anycann import aclnn
 >>> x, grad, result = np.zeros(4, np.float32), np.ones(4, np.float32), np.empty(4, np.float32)
@@ -21,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anycann import dtypes, ops
+from anycann import cuda, dtypes, ops
 from anycann.errors import AclnnError
-from anycann.executor import Executor, given_address, on_cpu, phase_one, phase_two
+from anycann.executor import Executor, given_address, phase_one, phase_two
 from anycann.runtime import aligned_bytes
 from anycann.streams import Event, Stream
-from anycann.tensor import Tensor, contiguous_strides
+from anycann.tensor import Tensor, contiguous_strides, from_array
 
 __all__ = ["Event", "Executor", "Stream", "create_tensor", "empty_workspace"]
 
@@ -54,12 +56,14 @@ def create_tensor(
     format: str | int = "ND",
     storage_dims: Sequence[int] | None = None,
     data: Any = None,
+    device: Any = "cpu",
 ) -> Tensor:
     """Describe a view of memory, as aclCreateTensor does; counts are elements.
 
     dtype: a name ("float16", "ACL_BF16"), a NumPy dtype or an aclDataType value. strides: None means contiguous.
     storage_dims: the shape of the memory behind the view; None means what `data` holds, or the view itself.
     data: an array, whose memory is used as it lies (it must hold the storage), an address, or None for an address set later.
+    device: where an address lies, "cpu", "cuda" or "cuda:N"; an array knows it.
     Raises AclnnError 161002 for a dtype, format or size that does not exist, 561103 for a storage larger than the array.
     A view that reaches outside its storage is refused by the call that uses it.
     """
@@ -77,8 +81,9 @@ def create_tensor(
     storage = None if storage_dims is None else _counts(storage_dims, "storage_dims", api, 0)
     (first,) = _counts((offset,), "offset", api, None)
     if data is None or isinstance(data, (int, np.integer)):
-        return Tensor(given_address(data, "data", api), kind, shape, steps, first, shape if storage is None else storage, number)
-    array = on_cpu(data, "data", api)
+        whole = shape if storage is None else storage
+        return Tensor(given_address(data, "data", api), kind, shape, steps, first, whole, number, device=cuda.name_of(device))
+    array = from_array(data, "data", api)
     low, high = array.bytes_touched()
     room = (high - low) // kind.itemsize
     storage = (room,) if storage is None else storage
@@ -88,7 +93,8 @@ def create_tensor(
             api,
             f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; got {room}. Pass a larger array.",
         )
-    return Tensor(low, kind, shape, steps, first, storage, number, array.writable, array.owner)
+    owner = array.owner if array.owner is data else (data, array.owner)
+    return Tensor(low, kind, shape, steps, first, storage, number, array.writable, owner, array.device)
 
 
 def _dtype(value: Any, api: str) -> dtypes.DType:
@@ -110,11 +116,15 @@ def _dtype(value: Any, api: str) -> dtypes.DType:
     return found
 
 
-def empty_workspace(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-    """Uninitialised memory for phase 2; size 0 gives an empty array."""
+def empty_workspace(size: int, device: Any = "cpu") -> Any:
+    """Uninitialised memory for phase 2, a NumPy array or a torch tensor of bytes; size 0 gives an empty one.
+
+    device: where the tensors of the call are, "cpu", "cuda" or "cuda:N".
+    """
     if size < 0:
         raise ValueError(f"the size of a workspace must not be negative; got {size}")
-    return aligned_bytes(size)
+    place = cuda.name_of(device)
+    return aligned_bytes(size) if place == "cpu" else cuda.empty(size, place)[0]
 
 
 for _operator in ops.OPERATORS:

@@ -3,12 +3,12 @@
 import inspect
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from anycann import products
+from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError
@@ -18,7 +18,7 @@ from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
 from anycann.tensor import Tensor, from_array
 
-__all__ = ["Executor", "given_address", "need_same", "need_workspace", "on_cpu", "phase_one", "phase_two", "planned", "prepare"]
+__all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
 
 Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
@@ -51,6 +51,11 @@ class Executor:
     def workspace_size(self) -> int:
         """Bytes that phase 2 needs."""
         return self._plan.workspace_size
+
+    @property
+    def device(self) -> str:
+        """Where the tensors are, and the workspace must be: "cpu" or "cuda:N"."""
+        return self._plan.device
 
     def set_repeatable(self) -> None:
         """Allow more than one phase 2; to be called before the first. AclnnError 161002 afterwards."""
@@ -94,7 +99,7 @@ class Executor:
         name = param.name
         if data is None or isinstance(data, (int, np.integer)):
             return given_address(data, name, api)
-        array = on_cpu(data, name, api)
+        array = _array_on(self.device, data, name, api)
         low, high = array.bytes_touched()
         first, last = self._plan.layouts[place].bytes_touched()
         offset = self._plan.offsets[place]
@@ -116,10 +121,10 @@ class Executor:
             )
             raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
 
-    def take(self, api: str, locate: Locate | None = None) -> tuple[Plan, Sequence[int], object]:
-        """The plan, the addresses for one run, and what keeps them valid; marks an executor that is not repeatable as used.
+    def take(self, api: str, locate: Locate | None = None) -> tuple[Plan, Sequence[int], tuple[Sequence[Any], dict[int, Any]]]:
+        """The plan, the addresses for one run, and what keeps them valid: arguments, and what was set later.
 
-        `locate` may refuse the addresses, or give others at which the same bytes lie.
+        Marks an executor that is not repeatable as used. `locate` may refuse the addresses, or give others at which the same bytes lie.
         """
         with self._lock:
             self._need_alive(api)
@@ -137,18 +142,12 @@ class Executor:
             return plan, addresses, keep
 
 
-def _as_tensor(value: Any, name: str, api: str) -> Tensor | None:
-    return value if value is None or isinstance(value, Tensor) else on_cpu(value, name, api)
-
-
-def on_cpu(value: Any, name: str, api: str) -> Tensor:
-    """The memory of an array, which for the two-phase interface must be the CPU's."""
+def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
+    """The memory of an array, which must be on the device of the executor."""
     array = from_array(value, name, api)
-    if array.device != "cpu":
-        raise NotImplementedError(
-            f"{name} of {api} is on {array.device}, and the two-phase interface runs on the CPU in this version: pass {name}.cpu(), "
-            "or call the Python function of the operator, which takes CUDA tensors"
-        )
+    if array.device != device:
+        mend = f"Move it with .to('{device}')."
+        raise AclnnError(161002, api, f"{name} must be on {device}, where the planned tensors are; got memory on {array.device}. {mend}")
     return array
 
 
@@ -169,10 +168,10 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
     plan, tensors = planned(op, api, args, product)
     if described is not None:
         op.keep((api, described[0]), plan)
-    return plan, [tensor.start for tensor in tensors], tensors
+    return plan, [tensor.start for tensor in tensors], (*args, *tensors)
 
 
-def planned(op: Operator, api: str, args: Sequence[Any], product: Product) -> tuple[Plan, Sequence[Tensor]]:
+def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None) -> tuple[Plan, Sequence[Tensor]]:
     """Check the arguments of phase 1 against the contract and plan the call: the plan and the tensors."""
     tensors: dict[str, Tensor | None] = {}
     attrs: dict[str, Any] = {}
@@ -180,9 +179,9 @@ def planned(op: Operator, api: str, args: Sequence[Any], product: Product) -> tu
         if isinstance(param, Attr):
             attrs[param.name] = param.convert(value, param.name)
         else:
-            tensors[param.name] = _as_tensor(value, param.name, api)
+            tensors[param.name] = value if value is None or isinstance(value, Tensor) else from_array(value, param.name, api)
     call = bind(op.spec, tensors, attrs, api=api, product=product)
-    return op.plan(call), call.tensors
+    return op.plan(call, backend), call.tensors
 
 
 def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
@@ -208,23 +207,57 @@ def phase_two(spec: OpSpec) -> Callable[..., None]:
     """The function aclnnXxx of an operator."""
     api = spec.name
 
-    def run(workspace: Any, workspace_size: int, executor: Executor, stream: Stream | None = None) -> None:
+    def run(workspace: Any, workspace_size: int, executor: Executor, stream: Any = None) -> None:
         _need_one(executor, api)
-        address = _workspace(workspace, workspace_size, executor.workspace_size, api)
+        address = _workspace(workspace, workspace_size, executor, api)
+        queue = _queue(stream, executor.device, api)
         plan, addresses, keep = executor.take(api)
 
         def task(keep: Any = (keep, workspace)) -> None:
             plan.run(addresses, address)
 
-        if stream is None:
+        if plan.device != "cpu":
+            cuda_streams.launch(queue, task, _owners(*keep, workspace))
+        elif queue is None:
             task()
-        elif isinstance(stream, Stream):
-            stream.submit(task)
         else:
-            raise TypeError(f"stream of {api} must be a Stream or None; got {type(stream).__name__}")
+            queue.submit(task)
 
-    doc = f"Phase 2 of {api}: run the executor with workspace_size bytes of workspace, on a stream (None: at once)."
+    doc = f"""Phase 2 of {api}: run the executor with workspace_size bytes of workspace, on a stream.
+
+    On the CPU: a Stream, or None, which returns when the work is done. On a CUDA device: a Stream of it, a torch.cuda.Stream, or the
+    handle of a CUDA stream as an int; the work also comes after what is queued on torch's current stream. None is that stream.
+    """
     return _named(run, api, inspect.signature(run), doc)
+
+
+def _queue(stream: Any, device: str, api: str) -> Any:
+    """The stream that is meant: a Stream or None for the CPU, torch's for a CUDA device."""
+    if isinstance(stream, Stream):
+        there, queue = stream.device, stream if device == "cpu" else stream.on_cuda
+    elif device == "cpu":
+        there, queue = device, stream
+        if stream is not None:
+            raise TypeError(f"stream of {api} must be a Stream or None; got {type(stream).__name__}")
+    else:
+        queue = cuda_streams.stream_of(stream, device, api)
+        there = str(queue.device)
+    if there != device:
+        mend = f"Pass a stream of {device}."
+        raise AclnnError(161002, api, f"stream must be one of {device}, where the tensors are; got one of {there}. {mend}")
+    return queue
+
+
+def _owners(keep: Sequence[Any], moved: dict[int, Any], workspace: Any) -> Iterable[object]:
+    """The arrays, of whatever library, whose memory a run uses."""
+    found: dict[int, object] = {}
+    for value in (*keep, *moved.values(), workspace):
+        if isinstance(value, Tensor):
+            if value.owner is not None:
+                found[id(value.owner)] = value.owner
+        elif hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
+            found[id(value)] = value
+    return found.values()
 
 
 def _need_one(executor: object, api: str) -> None:
@@ -249,20 +282,20 @@ def need_workspace(address: int, size: int, needed: int, api: str) -> None:
         raise AclnnError(161002, api, f"workspaceSize must be at least the {needed} bytes that phase 1 gave; got {size}. Pass that size.")
 
 
-def _workspace(workspace: Any, size: int, needed: int, api: str) -> int:
-    """The address of a workspace that is large enough."""
+def _workspace(workspace: Any, size: int, executor: Executor, api: str) -> int:
+    """The address of a workspace that is large enough, and where the tensors are."""
+    needed = executor.workspace_size
     if workspace is None or isinstance(workspace, (int, np.integer)):
         address = given_address(workspace, "workspace", api)
         need_workspace(address, size, needed, api)
         return address
     need_workspace(-1, size, needed, api)
-    array = on_cpu(workspace, "workspace", api)
+    array = _array_on(executor.device, workspace, "workspace", api)
     low, high = array.bytes_touched()
     if high - low < needed or not array.writable:
         what = "writable memory" if high - low >= needed else f"at least {needed} bytes"
-        raise AclnnError(
-            161002, api, f"workspace must be {what}; got {high - low} bytes of dtype {array.dtype}. Use empty_workspace({needed})."
-        )
+        call = f"empty_workspace({needed})" if executor.device == "cpu" else f"empty_workspace({needed}, '{executor.device}')"
+        raise AclnnError(161002, api, f"workspace must be {what}; got {high - low} bytes of dtype {array.dtype}. Use {call}.")
     return low
 
 

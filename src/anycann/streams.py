@@ -1,4 +1,4 @@
-"""Streams run work in order, each on a thread of its own; events mark places in them."""
+"""Streams run work in order, each on a thread of its own or on a CUDA device; events mark places in them."""
 
 import atexit
 import os
@@ -7,7 +7,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+from anycann import cuda, cuda_streams
 from anycann.errors import AclnnError
 
 __all__ = ["Event", "Stream"]
@@ -26,8 +28,36 @@ def _seconds(timeout_ms: int | None, api: str) -> float | None:
 _lanes: "weakref.WeakSet[_Lane]" = weakref.WeakSet()  # the threads of the others have finished their work
 
 
+class _Mark:
+    """A place in the queue of a thread."""
+
+    __slots__ = ("_passed", "_time_ns")
+
+    def __init__(self) -> None:
+        self._passed, self._time_ns = threading.Event(), 0
+
+    def arrive(self) -> None:
+        """The thread is here."""
+        self._time_ns = time.perf_counter_ns()
+        self._passed.set()
+
+    def query(self) -> bool:
+        """Whether the thread has come here."""
+        return self._passed.is_set()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until the thread has come here; False when the time is over."""
+        return self._passed.wait(seconds)
+
+    def milliseconds_to(self, other: object) -> float | None:
+        """The time to another mark that was passed; None for marks of another kind."""
+        return (other._time_ns - self._time_ns) / 1e6 if isinstance(other, _Mark) else None
+
+
 class _Lane:
     """The thread of a stream and its queue; it does not keep the stream alive."""
+
+    device = "cpu"
 
     def __init__(self) -> None:
         self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
@@ -83,25 +113,54 @@ class _Lane:
             target = self.submitted
             return self.changed.wait_for(lambda: self.finished >= target, seconds)
 
+    def query(self) -> bool:
+        with self.changed:
+            return self.finished >= self.submitted
+
+    def take_errors(self) -> list[BaseException]:
+        with self.changed:
+            errors, self.errors = self.errors, []
+        return errors
+
 
 class Stream:
-    """Runs what is submitted to it in order, asynchronously to the caller.
+    """Runs what is submitted to it in order, asynchronously to the caller: on a thread, or on a CUDA device.
 
+    device: "cpu"; or "cuda" (the current one), "cuda:N": a CUDA stream, into which operators on CUDA tensors are launched.
     An error of a submitted run is raised by the next `synchronize`. A stream that is no longer referenced finishes its
-    work; so do all streams when the interpreter exits. Usable after a fork, where it starts empty.
+    work; so do all streams when the interpreter exits. Usable after a fork, where it starts empty; those of CUDA are not.
+    Raises RuntimeError where there is no CUDA device.
     """
 
-    def __init__(self) -> None:
-        self._lane = _Lane()
-        self._finalizer = weakref.finalize(self, self._lane.tasks.put, None)
-        self._finalizer.atexit = False
+    def __init__(self, device: Any = "cpu") -> None:
+        name = cuda.name_of(device)
+        if name == "cpu":
+            self._open()
+        else:
+            self._lane: _Lane | cuda_streams.Lane = cuda_streams.Lane(name)
 
-    def _here(self) -> _Lane:
-        if self._lane.pid != os.getpid():
+    def _open(self) -> _Lane:
+        self._lane = lane = _Lane()
+        self._finalizer = weakref.finalize(self, lane.tasks.put, None)
+        self._finalizer.atexit = False
+        return lane
+
+    @property
+    def device(self) -> str:
+        """Where the work runs: "cpu" or "cuda:N"."""
+        return self._lane.device
+
+    @property
+    def on_cuda(self) -> Any:
+        """The torch.cuda.Stream; None on the CPU."""
+        return self._lane.stream if isinstance(self._lane, cuda_streams.Lane) else None
+
+    def _here(self) -> _Lane | cuda_streams.Lane:
+        lane = self._lane
+        if lane.pid != os.getpid() and isinstance(lane, _Lane):
             self._finalizer.detach()
-            self._lane = _Lane()
-            self._finalizer = weakref.finalize(self, self._lane.tasks.put, None)
-        return self._lane
+            return self._open()
+        return lane
 
     def submit(self, task: Task) -> None:
         """Queue a function to be called, without arguments, after everything that was queued before."""
@@ -124,25 +183,39 @@ class Stream:
         lane = self._here()
         if not lane.wait(_seconds(timeout_ms, api)):
             raise AclnnError(507046, api, f"the stream has unfinished work after {timeout_ms} ms. Wait longer, or without a limit")
-        with lane.changed:
-            errors = lane.errors[:]
-            lane.errors.clear()
+        errors = lane.take_errors()
         if errors:
             raise errors[0]
 
     def query(self) -> bool:
         """Whether all submitted work is finished."""
+        return self._here().query()
+
+    def mark(self) -> _Mark | cuda_streams.Mark:
+        """A mark behind all work submitted so far."""
         lane = self._here()
-        with lane.changed:
-            return lane.finished >= lane.submitted
+        if isinstance(lane, cuda_streams.Lane):
+            return lane.mark()
+        mark = _Mark()
+        self.run_or_submit(mark.arrive)
+        return mark
 
     def wait_event(self, event: "Event") -> None:
-        """Make work submitted from now on wait for an event as it is recorded now; an event never recorded is not waited for."""
-        ticket = event.ticket()
-        if ticket is not None:
+        """Make work submitted from now on wait for an event as it is recorded now; an event never recorded is not waited for.
+
+        A CUDA stream waits for one of its kind on the device, and for a thread here, before this returns.
+        """
+        mark, here = event.latest(), self.on_cuda
+        if mark is None:
+            return
+        if here is not None and isinstance(mark, cuda_streams.Mark):
+            mark.hold_up(here)
+        elif here is not None:
+            mark.wait(None)
+        else:
 
             def wait() -> None:
-                event.wait_for(ticket, None)
+                mark.wait(None)
 
             self.submit(wait)
 
@@ -151,76 +224,74 @@ class Event:
     """A mark in a stream, and the time at which it was passed."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._recorded = self._passed = self._forgotten = 0
-        self._time_ns = 0
+        self._latest: _Mark | cuda_streams.Mark | None = None
+        self._lock = threading.RLock()
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: Stream | cuda_streams.Lane | None = None) -> None:
         """Mark the place after all work submitted to the stream so far; None is the default stream, whose work is always finished."""
-        with self._changed:  # until it is queued: else a wait for this record could be queued before it, on the same stream
-            self._recorded += 1
-            ticket = self._recorded
-            if stream is None:
-                self._pass(ticket)
+        with self._lock:  # until it is queued: else a wait for this record could be queued before it, on the same stream
+            if stream is not None:
+                self._latest = stream.mark()
             else:
-                stream.run_or_submit(lambda: self._pass(ticket))
+                self._latest = mark = _Mark()
+                mark.arrive()
 
     def reset(self, stream: Stream | None = None) -> None:
-        """Forget the records made so far, once the stream has come here: the event is as before its first record."""
-        with self._changed:
-            ticket = self._recorded
+        """Forget the record made last, once the stream has come here: the event is as before its first record.
+
+        On CUDA streams it is forgotten at once.
+        """
+        past = self.latest()
 
         def forget() -> None:
-            with self._changed:
-                self._forgotten = max(self._forgotten, ticket)
+            with self._lock:
+                if self._latest is past:
+                    self._latest = None
 
-        if stream is None:
+        if stream is None or stream.on_cuda is not None:
             forget()
         else:
             stream.run_or_submit(forget)
 
-    def _pass(self, ticket: int) -> None:
-        with self._changed:
-            if ticket > self._passed:
-                self._passed, self._time_ns = ticket, time.perf_counter_ns()
-            self._changed.notify_all()
-
-    def ticket(self) -> int | None:
-        """The latest record, to wait for; None before the first."""
-        with self._changed:
-            return self._recorded if self._recorded > self._forgotten else None
-
-    def wait_for(self, ticket: int, seconds: float | None) -> bool:
-        """Wait until that record is passed; False when the time is over."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._passed >= ticket, seconds)
+    def latest(self) -> _Mark | cuda_streams.Mark | None:
+        """The latest record; None before the first."""
+        with self._lock:
+            return self._latest
 
     def query(self) -> bool:
         """Whether the latest record is passed; True before the first."""
-        with self._changed:
-            return self._passed >= self._recorded
+        mark = self.latest()
+        return mark is None or mark.query()
 
     @property
     def reached(self) -> bool:
         """Whether the event is recorded and the latest record passed."""
-        with self._changed:
-            return self._recorded > self._forgotten and self._passed >= self._recorded
+        mark = self.latest()
+        return mark is not None and mark.query()
 
     def synchronize(self, timeout_ms: int | None = None) -> None:
         """Wait until the latest record is passed. AclnnError 507047 when the time is over, 107000 for a timeout of 0 or below -1."""
         api = "Event.synchronize"
-        ticket, seconds = self.ticket(), _seconds(timeout_ms, api)
-        if ticket is not None and not self.wait_for(ticket, seconds):
+        mark, seconds = self.latest(), _seconds(timeout_ms, api)
+        if mark is not None and not mark.wait(seconds):
             raise AclnnError(507047, api, f"the event was not reached within {timeout_ms} ms. Wait longer, or without a limit")
 
     def elapsed_ms(self, other: "Event") -> float:
-        """Milliseconds from this event to another. AclnnError 507000 unless both are recorded and passed."""
-        times = []
+        """Milliseconds from this event to another, of the same device.
+
+        AclnnError 507000 unless both are recorded and passed, 107006 where one was recorded on a CUDA stream and one was not.
+        """
+        api = "Event.elapsed_ms"
+        marks = []
         for which, event in (("this event", self), ("the other event", other)):
-            if not event.reached:
-                raise AclnnError(507000, "Event.elapsed_ms", f"{which} must be recorded and reached. Record it and synchronize first")
-            times.append(event._time_ns)
-        return (times[1] - times[0]) / 1e6
+            mark = event.latest()
+            if mark is None or not mark.query():
+                raise AclnnError(507000, api, f"{which} must be recorded and reached. Record it and synchronize first")
+            marks.append(mark)
+        found = marks[0].milliseconds_to(marks[1])
+        if found is None:
+            raise AclnnError(107006, api, "the events must be of one clock; got the CPU's and a device's. Use streams of one device")
+        return found
 
 
 def _drain() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import anycann
 from anycann import device, dtypes, ops
+from anycann.device.backing import BACKING
 
 C = SimpleNamespace(**device.CALLS)
 TWO_PHASE = {operator.spec.name: device.two_phase(operator) for operator in ops.OPERATORS if operator.spec.two_phase}
@@ -60,6 +61,18 @@ def download(place: int, like: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]"
     result = np.empty_like(like)
     C.aclrtMemcpy(address(result), result.nbytes, place, result.nbytes, TO_HOST)
     return result
+
+
+def write_raw(place: int, value: int, size: int) -> None:
+    """Set bytes of the device without a look at what was allocated."""
+    BACKING.at_once(lambda: BACKING.fill(place, value, size, lambda _: True))
+
+
+def read_raw(place: int, size: int) -> bytes:
+    """Bytes of the device without a look at what was allocated."""
+    result = ctypes.create_string_buffer(size)
+    BACKING.at_once(lambda: BACKING.move(ctypes.addressof(result), place, size, lambda where: True if where == place else None))
+    return result.raw
 
 
 def tensor(

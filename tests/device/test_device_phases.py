@@ -1,13 +1,28 @@
 """The two phases by handle: what phase 1 captures, what phase 2 asks, how long executors live, and where tensors must lie."""
 
-import ctypes
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from device_calls import SPECS, TWO_PHASE, C, Gate, Gelu, address, download, in_thread, malloc, refused, stream, tensor, upload
+from device_calls import (
+    SPECS,
+    TWO_PHASE,
+    C,
+    Gate,
+    Gelu,
+    address,
+    download,
+    in_thread,
+    malloc,
+    read_raw,
+    refused,
+    stream,
+    tensor,
+    upload,
+    write_raw,
+)
 
 import anycann
 from anycann import device, products
@@ -422,9 +437,9 @@ def test_spare_bytes_of_outputs_stay() -> None:
         block = device.block_at(made.places[2])
         assert block is not None
         room = -(-block.size // 32) * 32 + 32
-        ctypes.memset(block.address + block.shift, POISON, room)
+        write_raw(block.address + block.shift, POISON, room)
         made.phase_two(made.phase_one()[1])
-        behind = ctypes.string_at(block.address + block.shift + 4 * count, room - 4 * count)
+        behind = read_raw(block.address + block.shift + 4 * count, room - 4 * count)
         assert behind == bytes([POISON]) * len(behind)
         assert same_bits(made.result(), made.expected)
         made.free()

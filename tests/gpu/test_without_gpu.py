@@ -1,5 +1,6 @@
 """What is said where there is no CUDA device, and that nothing is imported for one before it is asked for."""
 
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import anycann
+from anycann import aclnn
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -50,3 +52,84 @@ def test_a_benchmark_on_a_device_that_is_not_there(device: str, message: str) ->
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert message in done.stderr
+
+
+@without_gpu
+def test_streams_and_workspaces_of_a_gpu() -> None:
+    for make in (lambda: aclnn.Stream(device="cuda"), lambda: aclnn.Stream("cuda:1"), lambda: aclnn.empty_workspace(8, "cuda:0")):
+        with pytest.raises(RuntimeError, match=r"is on cuda\S*, and torch .* finds no CUDA device: install a build of torch for CUDA"):
+            make()
+    grad = Elsewhere("interface")
+    with pytest.raises(RuntimeError, match="gradOutput is on a CUDA device, and torch"):
+        aclnn.aclnnGeluBackwardV2GetWorkspaceSize(grad, grad, "none", grad)
+
+
+PROGRAM = """
+import sys
+sys.modules |= dict.fromkeys(sys.argv[1:])  # packages that are not there
+from anycann import acl, device, ops
+print(acl.init(), acl.rt.set_device(0), acl.rt.get_device_count()[1], acl.rt.create_context(0)[1], acl.rt.malloc(8, 0)[1], end=" ")
+operator = next(one for one in ops.OPERATORS if one.spec.python == "gelu_backward_v2")
+handles = [device.CALLS["aclCreateTensor"]((4,), 0, None, 0, 2, (4,), 0) for _ in range(3)]
+try:
+    device.two_phase(operator)[0](handles[0], handles[1], "none", handles[2])
+    print(0)
+except ValueError as error:
+    print(error.status)
+print(sorted(name for name in ("torch", "triton") if sys.modules.get(name)))
+print((acl.get_recent_err_msg() or "nothing").splitlines()[-1])
+"""
+ABSENT = "ANYCANN_DEVICE must name a device that can be used; got 'cuda', and "
+
+
+def started(*missing: str, **settings: str) -> list[str]:
+    """What a program gets: statuses, the packages that were imported, the first text."""
+    command = [sys.executable, "-c", PROGRAM, *missing]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | settings
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("missing", "why"),
+    [
+        ((), "torch 2"),
+        (("torch",), "torch, by way of which anycann reaches CUDA devices, is not installed: pip install 'anycann[gpu]'"),
+        (("triton",), "Triton is not installed: pip install 'anycann[gpu]'"),
+    ],
+    ids=["no GPU", "no torch", "no Triton"],
+)
+def test_programs_that_ask_for_what_is_not_there(missing: tuple[str, ...], why: str) -> None:
+    statuses, _, text = started(*missing, ANYCANN_DEVICE="cuda")
+    assert statuses == "207000 207000 207000 207000 107002 207000"
+    assert text.startswith(f"aclInit: {ABSENT}{why}")
+    assert text.endswith("Without the variable, programs run on the CPU. [ACL_ERROR_RT_FEATURE_NOT_SUPPORT 207000]")
+
+
+def test_the_interpreter_needs_triton_too() -> None:
+    statuses, _, text = started("triton", ANYCANN_DEVICE="cuda", TRITON_INTERPRET="1")
+    assert statuses == "207000 207000 207000 207000 107002 207000"
+    assert f"{ABSENT}Triton is not installed" in text
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda0", "cuda:", "cuda:-1", "CUDA", "npu:0"])
+def test_devices_that_there_are_not(name: str) -> None:
+    statuses, _, text = started(ANYCANN_DEVICE=name)
+    assert statuses == "100000 100000 100000 100000 107002 100000"
+    assert text == f"aclInit: ANYCANN_DEVICE must be cpu, cuda or cuda:N; got {name!r}. Set one of these, or none for the CPU. " + (
+        "[ACL_ERROR_INVALID_PARAM 100000]"
+    )
+
+
+def test_the_check_mode_is_the_cpus() -> None:
+    for more in ({}, {"TRITON_INTERPRET": "1"}):
+        statuses, imported, text = started(ANYCANN_DEVICE="cuda", ANYCANN_CHECK="1", **more)
+        assert (statuses, imported) == ("207000 207000 207000 207000 107002 207000", "[]")
+        assert "ANYCANN_DEVICE must be cpu in the check mode, which watches memory of the CPU; got 'cuda'. Unset" in text
+
+
+@pytest.mark.parametrize("name", ["", "cpu"])
+def test_the_cpu_needs_neither(name: str) -> None:
+    statuses, imported, text = started("torch", "triton", ANYCANN_DEVICE=name)
+    assert (statuses, imported, text) == ("0 0 0 0 0 0", "[]", "nothing")

@@ -69,7 +69,7 @@ def fma(a: tl.tensor, b: tl.tensor, c: tl.tensor) -> tl.tensor:
     """a * b + c, rounded once (the interpreter: float32 by way of float64, float64 with products from 2**-900 to 2**900 or 0)."""
     if not INTERPRETED:
         return tl.fma(a, b, c)
-    elif c.dtype == tl.float64:
+    elif a.dtype == tl.float64:
         return _fused(a, b, c)
     else:
         return (tl.cast(a, tl.float64) * tl.cast(b, tl.float64) + tl.cast(c, tl.float64)).to(tl.float32)

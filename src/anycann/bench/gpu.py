@@ -34,6 +34,7 @@ TARGETS = (
     Target("smooth_l1_loss_backward", FLOATS, Steps(1.15), Steps(0.90, 0.95), where={"reduction": (1, 2)}),
     Target("smooth_l1_loss_backward", FLOATS, Steps(1.0), Steps(0.90, 0.95)),
     Target("layer_norm_grad_beta", FLOATS, Steps(1.5), Steps(0.80, 0.90)),
+    *(Target(name, FLOATS, Steps(2.0), Steps(0.78, 0.87)) for name in ("layer_norm", "layer_norm_grad", "layer_norm_backward")),
     Target("moe_token_permute_grad", FLOATS, Steps(1.0), Steps(0.88, 0.95), Steps(5.0)),
     Target("nsa_compress_grad", FLOATS, Steps(1.0), Steps(0.75, 0.87), Steps(20.0)),
 )

@@ -42,7 +42,8 @@ DOOR = "libanycann_cabi.so"  # the interpreter and the bodies of all functions
 # Python cannot be unloaded; the other options keep every symbol that is not marked inside, and every library that is named needed.
 _COMPILE = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN")
-_NEEDED = ("anycann", "_cffi_backend", "numpy", "ml_dtypes", "numba")  # packages whose folders the started interpreter must know
+# Packages whose folders the started interpreter must know, as far as they are installed.
+_NEEDED = ("anycann", "_cffi_backend", "numpy", "ml_dtypes", "numba", "torch", "triton")
 
 
 def _headers_of_python() -> list[Path]:

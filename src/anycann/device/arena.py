@@ -1,15 +1,18 @@
 """Where blocks of memory come from.
 
-Device memory is one range of addresses that is reserved at its first use and never given back: an address of the device is known for
-one even when its block was freed, and cannot become host memory.
+On the CPU, device memory is one range of addresses that is reserved at its first use and never given back: an address of the device
+is known for one even when its block was freed, and cannot become host memory.
 """
 
 import ctypes
 import mmap
 import os
 import threading
+from typing import Any, Protocol
 
-__all__ = ["ALIGNMENT", "Arena", "Malloc", "capacity"]
+from anycann import cuda
+
+__all__ = ["ALIGNMENT", "Arena", "CudaMemory", "Malloc", "PinnedMemory", "Source", "capacity"]
 
 ALIGNMENT = 64
 PAGE = mmap.PAGESIZE
@@ -23,11 +26,42 @@ _libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_
 
 
 def capacity() -> int:
-    """Bytes of device memory: what this machine has."""
+    """Bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class Malloc:
+class Source(Protocol):
+    """Memory of one kind."""
+
+    def take(self, size: int) -> int | None:
+        """The address of `size` bytes, or None."""
+
+    def give(self, address: int, size: int) -> None:
+        """Take bytes back."""
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is known to be of this memory even if nothing lives there."""
+
+    def capacity(self) -> int:
+        """Bytes that there are."""
+
+    def left(self, used: int) -> int:
+        """Bytes that can still be taken, where `used` are."""
+
+
+class _OfTheMachine:
+    """Memory of the CPU."""
+
+    def capacity(self) -> int:
+        """What this machine has."""
+        return capacity()
+
+    def left(self, used: int) -> int:
+        """What is not taken."""
+        return max(capacity() - used, 0)
+
+
+class Malloc(_OfTheMachine):
     """Memory of the process."""
 
     def take(self, size: int) -> int | None:
@@ -44,7 +78,7 @@ class Malloc:
         return False
 
 
-class Arena:
+class Arena(_OfTheMachine):
     """A range of addresses, cut from its start; what comes back is kept for blocks of the same size."""
 
     def __init__(self) -> None:
@@ -95,3 +129,54 @@ class Arena:
         if self._map is not None:
             self._low = self._next = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
             self._high = self._low + size // PAGE * PAGE
+
+
+class CudaMemory:
+    """Memory of a CUDA device, from torch's allocator; it is of the order of the device's default stream."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def take(self, size: int) -> int | None:
+        """The address of `size` bytes, or None."""
+        return cuda.take(size, self.device)
+
+    def give(self, address: int, size: int) -> None:
+        """Take bytes back, which no stream uses any more."""
+        cuda.give(address)
+
+    def holds(self, address: int) -> bool:
+        """The driver, not this process, knows its freed addresses; the host cannot read or write there."""
+        return False
+
+    def capacity(self) -> int:
+        """What the device has."""
+        return cuda.memory_of(self.device)[1]
+
+    def left(self, used: int) -> int:
+        """What nobody uses."""
+        return cuda.memory_of(self.device)[0]
+
+
+class PinnedMemory(_OfTheMachine):
+    """Page-locked memory of the host, which copies to and from a CUDA device need not wait for."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._owners: dict[int, Any] = {}
+
+    def take(self, size: int) -> int | None:
+        """The address of `size` bytes, or None."""
+        found = cuda.pinned(size, self.device)
+        if found is None:
+            return None
+        self._owners[found[1]] = found[0]
+        return found[1]
+
+    def give(self, address: int, size: int) -> None:
+        """Take bytes back."""
+        del self._owners[address]
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is known to be of this memory even if nothing lives there."""
+        return False

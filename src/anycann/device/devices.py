@@ -4,6 +4,7 @@ import os
 import threading
 
 from anycann import products
+from anycann.device.backing import BACKING
 from anycann.device.calls import call, need
 from anycann.device.contexts import CONTEXTS, Context, need_context, set_context
 from anycann.device.queues import wait_for_all
@@ -24,6 +25,7 @@ _defaults: dict[int, Context] = {}  # the context of each device that is set
 @call
 def aclInit(configPath: str | None) -> None:
     global _initialised
+    BACKING.need("aclInit")
     if configPath and not os.path.isfile(configPath):
         raise AclnnError(100000, "aclInit", f"configPath must be the path of a file, or null; got {configPath!r}, which is none. Use null.")
     with _lock:
@@ -74,6 +76,7 @@ def default_contexts() -> list[Context]:
 def _need_device(number: int, api: str) -> None:
     if not 0 <= number < DEVICES:
         raise AclnnError(107001, api, f"deviceId must be from 0 to {DEVICES - 1}; got {number}. Use 0.")
+    BACKING.need(api)
 
 
 @call
@@ -117,6 +120,7 @@ def aclrtGetDevice() -> int:
 
 @call
 def aclrtGetDeviceCount() -> int:
+    BACKING.need("aclrtGetDeviceCount")
     return DEVICES
 
 

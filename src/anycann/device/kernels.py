@@ -2,8 +2,10 @@
 
 import ctypes
 
+from anycann.device.backing import BACKING
 from anycann.device.calls import call
 from anycann.device.memory import DEVICE, GRAIN
+from anycann.device.messages import remember
 from anycann.device.queues import enqueue, stream_of
 from anycann.errors import AclnnError
 
@@ -17,6 +19,7 @@ def anycann_stream_enqueue(stream: int, job: int, context: int) -> None:
     queue = stream_of(stream, "anycann_stream_enqueue")
 
     def run() -> None:
+        BACKING.need_cores("kernel launch")
         if DEVICE.watch is not None:
             DEVICE.watch.handed_out(None)
         status = _Job(job)(context)
@@ -29,6 +32,11 @@ def anycann_stream_enqueue(stream: int, job: int, context: int) -> None:
 @call
 def anycann_device_block(address: int) -> tuple[int, int]:
     """The block of an address, with the bytes to which its length is rounded up: kernels copy whole units of 32 bytes."""
+    try:
+        BACKING.need_cores("kernel launch")
+    except AclnnError as error:
+        remember(error)
+        raise
     block = DEVICE.find(address)
     if block is None:
         raise AclnnError(107000, "anycann_device_block", f"address must be device memory; got {DEVICE.describe(address)}. Pass another.")

@@ -1,19 +1,19 @@
 """Device memory: blocks that aclrtMalloc gave, which bytes lie in them, and copies that check both sides first."""
 
 import bisect
-import ctypes
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anycann.device import probe
-from anycann.device.arena import Arena, Malloc, capacity
+from anycann.device.arena import Source
+from anycann.device.backing import BACKING
 from anycann.errors import AclnnError
 
 if TYPE_CHECKING:
     from anycann.device.watch import Watch
 
-__all__ = ["DEVICE", "HOST", "Block", "Heap", "block_at", "capacity", "check_copy", "check_fill", "fill", "move", "need_device"]
+__all__ = ["DEVICE", "HOST", "Block", "Heap", "block_at", "check_copy", "check_fill", "fill", "move", "need_device"]
 
 GRAIN, SPARE = 32, 32  # lengths are rounded up to GRAIN, and SPARE bytes lie behind
 FREED = 256  # blocks remembered for messages
@@ -36,7 +36,7 @@ class Block:
 class Heap:
     """The living blocks of one kind of memory, ordered by address."""
 
-    def __init__(self, kind: str, source: Arena | Malloc) -> None:
+    def __init__(self, kind: str, source: Source) -> None:
         self.kind, self.source = kind, source
         self.generation = 0  # changes when a block goes: what was inside a block before may not be any more
         self.used = 0
@@ -50,9 +50,9 @@ class Heap:
     def allocate(self, size: int, api: str) -> Block:
         """A new block, its contents not initialised; AclnnError 207001 when there is no room."""
         room = self._room(size)
-        place = self.source.take(room) if self.used + room <= capacity() else None
+        place = self.source.take(room) if self.used + room <= self.source.capacity() else None
         if place is None:
-            left = max(capacity() - self.used, 0)
+            left = self.source.left(self.used)
             raise AclnnError(207001, api, f"size must fit the {left} bytes of {self.kind} memory that are left; got {size}. Free some.")
         block = Block(place, size) if self.watch is None else self.watch.allocated(place, size, api)
         if block is None:
@@ -112,8 +112,8 @@ class Heap:
         return f"{address:#x}, which " + (f"lies in {self.kind} memory that was freed" if freed else f"is no {self.kind} memory")
 
 
-DEVICE = Heap("device", Arena())
-HOST = Heap("host", Malloc())
+DEVICE = Heap("device", BACKING.memory)
+HOST = Heap("host", BACKING.host)
 
 
 def block_at(address: int) -> Block | None:
@@ -145,7 +145,7 @@ def _side(address: int, size: int, name: str, where: str | None, write: bool, ap
     if host is not None and address + size > host.end:
         mend = f"Copy less, or allocate {address + size - host.address} bytes."
         raise AclnnError(107000, api, f"{name} must have {size} bytes of host memory; got {host.end - address} to its end. {mend}")
-    if not probe.accessible(address, size, write):
+    if host is None and not probe.accessible(address, size, write):
         if DEVICE.watch is not None:
             DEVICE.watch.refused(address, size, name, api)
         how = "writable" if write else "readable"
@@ -179,7 +179,7 @@ def move(api: str, places: tuple[int, int] | None, count: int) -> None:
     if places is not None:
         if DEVICE.watch is not None:
             DEVICE.watch.moving(*places, count, api)
-        ctypes.memmove(*places, count)
+        BACKING.move(*places, count, DEVICE.find)
 
 
 def check_fill(api: str, address: int, room: int, count: int) -> int:
@@ -198,4 +198,4 @@ def fill(place: int, value: int, count: int) -> None:
     """Set bytes at a place that `check_fill` found."""
     if DEVICE.watch is not None:
         DEVICE.watch.filling(place, count)
-    ctypes.memset(place, value & 0xFF, count)
+    BACKING.fill(place, value & 0xFF, count, DEVICE.find)

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anycann import products
+from anycann.device.backing import BACKING
 from anycann.device.calls import CALLS, call, need
 from anycann.device.handles import Table
 from anycann.device.memory import DEVICE, need_device
 from anycann.device.queues import enqueue, stream_of
 from anycann.device.tensors import ARRAYS, TENSORS, DeviceTensor
 from anycann.errors import AclnnError
-from anycann.executor import Executor, need_same, need_workspace, planned
+from anycann.executor import Executor, need_same, need_workspace
 from anycann.runtime import Operator, Plan
 from anycann.spec import Attr
 from anycann.spec import Tensor as Param
@@ -73,7 +74,7 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
         plan = operator.known(known) if inside else None
         if plan is None or plan.outputs_meet(addresses):
             args = [value.for_phase_one() if isinstance(value, DeviceTensor) else value for value in found]
-            plan, _ = planned(operator, planning, args, product)
+            plan = BACKING.plan(operator, planning, args, product)
             if inside:
                 operator.keep(known, plan)
         return plan.workspace_size, DeviceExecutor(spec.name, plan, addresses, -1 if DEVICE.shifted else generation).handle

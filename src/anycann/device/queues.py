@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from anycann.device.backing import BACKING
 from anycann.device.calls import call, need
 from anycann.device.contexts import need_context
 from anycann.device.handles import Table
@@ -28,7 +29,7 @@ def enqueue(stream: Stream | None, task: Callable[[], None], small: bool) -> Non
     if DEVICE.watch is not None:
         task = DEVICE.watch.carry(task)
     if stream is None:
-        task()
+        BACKING.at_once(task)
     elif small:
         stream.run_or_submit(task)
     else:
@@ -52,7 +53,7 @@ def _named(api: str) -> Iterator[None]:
 
 def _new_stream(api: str) -> int:
     need_context(api)
-    return STREAMS.add(Stream())
+    return STREAMS.add(BACKING.stream())
 
 
 @call
@@ -151,7 +152,11 @@ def aclrtDestroyEvent(event: int) -> None:
 @call
 def aclrtRecordEvent(event: int, stream: int) -> None:
     mark = _event(event, "event", "aclrtRecordEvent")
-    mark.record(stream_of(stream, "aclrtRecordEvent"))
+    queue = stream_of(stream, "aclrtRecordEvent")
+    if queue is None:
+        BACKING.at_once(lambda: mark.record(BACKING.default()))
+    else:
+        mark.record(queue)
 
 
 @call

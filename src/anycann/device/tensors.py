@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from anycann import dtypes
+from anycann.device.backing import BACKING
 from anycann.device.calls import call, need
 from anycann.device.handles import Table
 from anycann.device.memory import DEVICE
@@ -98,7 +99,7 @@ def _described(
     dtype = dtypes.by_acl(kind) or dtypes.unknown(f"aclDataType {kind}", 1)
     shape = _sizes(view, "viewDims", api)
     steps = _contiguous(shape, api) if strides is None else tuple(strides)
-    return Tensor(data, dtype, shape, steps, offset, _sizes(storage, "storageDims", api), layout)
+    return Tensor(data, dtype, shape, steps, offset, _sizes(storage, "storageDims", api), layout, device=BACKING.device)
 
 
 @call

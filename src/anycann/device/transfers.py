@@ -2,7 +2,7 @@
 
 from anycann.device.calls import call, need
 from anycann.device.contexts import need_context
-from anycann.device.memory import DEVICE, HOST, capacity, check_copy, check_fill, fill, move
+from anycann.device.memory import DEVICE, HOST, check_copy, check_fill, fill, move
 from anycann.device.queues import enqueue, stream_of, wait_for_all
 from anycann.errors import AclnnError
 
@@ -64,14 +64,14 @@ def aclrtGetMemInfo(attr: int) -> tuple[int, int]:
     if not 0 <= attr < ATTRIBUTES:
         raise AclnnError(100000, api, f"attr must be a value of aclrtMemAttr, 0 to {ATTRIBUTES - 1}; got {attr}. Use ACL_HBM_MEM.")
     need_context(api)
-    return max(capacity() - DEVICE.used, 0), capacity()
+    return DEVICE.source.left(DEVICE.used), DEVICE.source.capacity()
 
 
 @call
 def aclrtMemcpy(dst: int, destMax: int, src: int, count: int, kind: int) -> None:
     places = check_copy("aclrtMemcpy", dst, destMax, src, count, kind)
     need_context("aclrtMemcpy")
-    move("aclrtMemcpy", places, count)
+    enqueue(None, lambda: move("aclrtMemcpy", places, count), small=True)
 
 
 @call
@@ -87,7 +87,7 @@ def aclrtMemcpyAsync(dst: int, destMax: int, src: int, count: int, kind: int, st
 def aclrtMemset(devPtr: int, maxCount: int, value: int, count: int) -> None:
     place = check_fill("aclrtMemset", devPtr, maxCount, count)
     need_context("aclrtMemset")
-    fill(place, value, count)
+    enqueue(None, lambda: fill(place, value, count), small=True)
 
 
 @call
