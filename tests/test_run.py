@@ -521,6 +521,30 @@ def test_kernels_run_in_the_order_of_a_stream_on_device_memory(run: Run, tmp_pat
     assert run("--check", source) == (0, "0: 111 112 110\n", "anycann check: 0 findings\n")
 
 
+def test_kernels_do_not_run_beside_the_memory_of_a_gpu(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = """
+        #include <cstdio>
+        #include "acl/acl.h"
+        int main()
+        {
+            alignas(32) int host[8] = {1, 2, 3};
+            uint8_t* x = reinterpret_cast<uint8_t*>(host);
+            unsigned count = 0;
+            std::printf("%d\\n", aclrtGetDeviceCount(&count) == 0);
+            add<<<1, nullptr, nullptr>>>(x, 10);
+            std::printf("%d\\n", host[0]);
+        }
+    """
+    source = write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + textwrap.dedent(host))
+    assert run("--fast", source) == (0, "1\n11\n", "")
+    monkeypatch.setenv("ANYCANN_DEVICE", "cuda")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    done = run("--fast", source)
+    assert (done.status, done.out.splitlines()[-1]) == (1, "1")
+    assert "kernel add was not run" in done.err
+    assert "ANYCANN_DEVICE must be cpu for Ascend C kernels" in done.err
+
+
 def test_host_kernel_and_c_in_three_files(run: Run, tmp_path: Path) -> None:
     kernel = write(tmp_path / "kernel.cpp", KERNEL)
     c = write(tmp_path / "value.c", "int value(void) { int new = BASE; return new; }\n")

@@ -30,13 +30,19 @@ def anycann_stream_enqueue(stream: int, job: int, context: int) -> None:
 
 
 @call
-def anycann_device_block(address: int) -> tuple[int, int]:
-    """The block of an address, with the bytes to which its length is rounded up: kernels copy whole units of 32 bytes."""
+def anycann_need_cores() -> None:
+    """Refuse a launch by the cores, which follows at once."""
     try:
         BACKING.need_cores("kernel launch")
     except AclnnError as error:
         remember(error)
         raise
+
+
+@call
+def anycann_device_block(address: int) -> tuple[int, int]:
+    """The block of an address, with the bytes to which its length is rounded up: kernels copy whole units of 32 bytes."""
+    anycann_need_cores()
     block = DEVICE.find(address)
     if block is None:
         raise AclnnError(107000, "anycann_device_block", f"address must be device memory; got {DEVICE.describe(address)}. Pass another.")

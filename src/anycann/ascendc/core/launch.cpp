@@ -236,6 +236,13 @@ static void WriteTrace(const std::string& trace)
     std::fclose(file);
 }
 
+static void FailAtExit()
+{
+    if (!failed.exchange(true)) {
+        std::atexit(FailOnExit);
+    }
+}
+
 static int RunAndPrint(const AnycannLaunch& launch)
 {
     const std::unique_ptr<Result> result(Run(launch));
@@ -246,9 +253,7 @@ static int RunAndPrint(const AnycannLaunch& launch)
     if (mistakes > 0) {
         std::fflush(stdout);
         std::fputs(result->text.c_str(), stderr);
-        if (!failed.exchange(true)) {
-            std::atexit(FailOnExit);
-        }
+        FailAtExit();
     }
     return mistakes;
 }
@@ -275,6 +280,7 @@ extern "C" {
 
 // The C runtime library, where it is loaded: runs `job(context)` in the order of the stream; 0 when it took the job.
 int anycann_stream_enqueue(void* stream, int (*job)(void*), void* context) __attribute__((weak));
+int anycann_need_cores() __attribute__((weak));
 
 void* anycann_ascendc_run(const AnycannLaunch* launch) { return anycann::emu::Run(*launch); }
 const char* anycann_ascendc_findings(void* handle) { return static_cast<Result*>(handle)->findings.c_str(); }
@@ -291,6 +297,14 @@ int anycann_ascendc_start(const AnycannLaunch* launch, void* stream, void (*rele
     pending->launch.trace = std::getenv("ANYCANN_ASCENDC_TRACE") != nullptr ? 1 : 0;
     if (anycann_stream_enqueue != nullptr && stream != nullptr && anycann_stream_enqueue(stream, &anycann::emu::RunPending, pending) == 0) {
         return 0;
+    }
+    if (anycann_need_cores != nullptr && anycann_need_cores() != 0) {
+        std::fprintf(stderr, "kernel %s was not run: simulated cores read and write memory of the CPU, and ANYCANN_DEVICE names another device\n",
+                     launch->kernel);
+        anycann::emu::FailAtExit();
+        pending->release(pending->launch.context);
+        delete pending;
+        return 1;
     }
     return anycann::emu::RunPending(pending);
 }
