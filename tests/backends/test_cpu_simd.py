@@ -56,6 +56,7 @@ from anycann.backends.cpu_simd import (
     store1_i64,
     store_f64,
     store_line,
+    store_pair,
     store_stream,
     store_tail,
     sum_lanes,
@@ -218,13 +219,18 @@ def stream_lines(target_tag, source, target, n):
     fence()
 
 
+def pairs(target_tag, source, target, n):
+    for i in range(0, n, 2 * LANES):
+        store_pair(target_tag, target, i, load(F32, source, i), load(F32, source, i + LANES))
+
+
 @TAGS
-def test_streaming_stores_write_what_stores_write(tag):
+def test_streaming_stores_and_pairs_write_what_stores_write(tag):
     source = float32_cases()[: 1 << 16]
     room = np.zeros(source.size * tag.itemsize + 64, np.uint8)
     start = -room.ctypes.data % 64
     got = room[start : start + source.size * tag.itemsize].view(f"u{tag.itemsize}")
-    for write in [stream_lines, stream] if tag == F32 else [stream_lines]:
+    for write in [stream_lines, pairs, stream] if tag == F32 else [stream_lines, pairs]:
         got[:] = 0
         compiled(write, tag, INTP, INTP, INTP)(None, *ints(source, got), source.size)
         np.testing.assert_array_equal(got, rounded(source, tag))

@@ -45,6 +45,7 @@ from anycann.backends.cpu_simd import (
     splat_i,
     store,
     store_line,
+    store_pair,
     store_tail,
     widen,
 )
@@ -311,22 +312,24 @@ def settled(tag: Tag, v: Any) -> Any:
 @device
 def sweep(compute: Callable[[Any, int, int], Any], given: Any, tag: Tag, address: int, n: int, stream: bool) -> None:
     """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches."""
-    i, limit, full = 0 * n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
-    if stream:
-        limit = min(n, (-address & 63) // itemsize(tag))
+    i, pairs, limit, full = 0 * n, n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
+    if stream and address & 63 != 0:
+        pairs, limit = 0 * n, min(n, (-address & 63) // itemsize(tag))
     while i < n:
+        while i + 2 * LANES <= pairs:
+            low, high = settled(tag, compute(given, i, full)), settled(tag, compute(given, i + LANES, full))
+            if stream:
+                store_line(tag, address, i, low, high)
+            else:
+                store_pair(tag, address, i, low, high)
+            i += 2 * LANES
         while i + LANES <= limit:
             store(tag, address, i, settled(tag, compute(given, i, full)))
             i += LANES
         if i < limit:
             store_tail(tag, address, i, settled(tag, compute(given, i, limit - i)), limit - i)
             i = limit
-        if limit < n:
-            while i + 2 * LANES <= n:
-                low, high = settled(tag, compute(given, i, full)), settled(tag, compute(given, i + LANES, full))
-                store_line(tag, address, i, low, high)
-                i += 2 * LANES
-            limit = n
+        pairs = limit = n
 
 
 @device

@@ -44,11 +44,11 @@ from anycann.backends.cpu_llvm import (
 )
 
 __all__ = [
-    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
-    "from_bits", "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits",
-    "load_bits_tail", "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_d", "splat_i", "sqrt",
-    "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_stream", "store_tail", "sum_lanes",
-    "tag_of", "to_float", "widen",
+    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma", "from_bits",
+    "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits", "load_bits_tail",
+    "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1",
+    "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of",
+    "to_float", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -107,6 +107,16 @@ def store_tail(e: Emit, tag: Tag, address: Value, i: Value, v: Value, n: Value) 
 def store_stream(e: Emit, tag: Tag, address: Value, i: Value, v: Value) -> None:
     """`store` of float32 past the caches; the line must be aligned to 64 bytes."""
     _stream(e, tag, address, i, e.narrowed(tag, v))
+
+
+@operation(types.void, Tag, _INTP, _INTP, f32x16, f32x16)
+def store_pair(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
+    """`store` of 32 elements."""
+    if tag.itemsize == 2:
+        e.write(address, i, tag.itemsize, e.narrowed_pair(tag, v0, v1))
+    else:
+        e.write(address, i, tag.itemsize, e.narrowed(tag, v0))
+        e.write(e.b.add(address, I64(64)), i, tag.itemsize, e.narrowed(tag, v1))
 
 
 @operation(types.void, Tag, _INTP, _INTP, f32x16, f32x16)
