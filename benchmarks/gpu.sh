@@ -46,13 +46,14 @@ VERSIONS
 
 step tests 130 "$python" -m pytest -q -p no:cacheprovider tests/gpu/kernels || status=1
 step launch 20 "$python" benchmarks/launch.py || status=1
-step doors 120 "$python" -m pytest -q -p no:cacheprovider tests/gpu/test_backings.py || status=1
 for operator in gelu_backward_v2 smooth_l1_loss_backward layer_norm_grad_beta moe_token_permute_grad nsa_compress_grad; do
   bench "$operator" 60 "$operator" torch,liger,te || status=1
 done
-for operator in gelu_v2 moe_token_unpermute nsa_compress; do
-  bench "$operator" 30 "$operator" torch || status=1
+for operator in layer_norm layer_norm_backward gelu_v2 moe_token_unpermute nsa_compress smooth_l1_loss moe_token_permute \
+  moe_token_unpermute_grad layer_norm_grad; do
+  bench "$operator" 25 "$operator" torch,liger || status=1
 done
+step doors 60 "$python" -m pytest -q -p no:cacheprovider tests/gpu/test_backings.py || status=1
 if command -v compute-sanitizer >/dev/null; then
   step memcheck 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$python" -m pytest -q -p no:cacheprovider \
     tests/gpu/kernels/test_moe_token_permute_grad_gpu.py tests/gpu/kernels/test_nsa_compress_grad_gpu.py -k "dropped or special" || status=1
