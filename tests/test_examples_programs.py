@@ -75,5 +75,6 @@ def test_with_cmake(tmp_path: Path) -> None:
 
 def test_with_the_environment_of_set_env() -> None:
     home = options("--home")[0]
-    script = f'. "{home}/set_env.sh" && exec "{sys.executable}" "{EXAMPLES / "ctypes_gelu.py"}"'
-    assert printed("bash", "-c", script) == expected("ctypes_gelu")
+    for name in ("ctypes_gelu", "pyacl_copy"):
+        script = f'. "{home}/set_env.sh" && exec "{sys.executable}" "{EXAMPLES / name}.py"'
+        assert printed("bash", "-c", script) == expected(name)

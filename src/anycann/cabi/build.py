@@ -145,6 +145,7 @@ def _make_libraries(folder: Path, specs: Sequence[OpSpec], work: Path) -> None:
         (folder / alias).symlink_to(name)
 
 
+_PYACL = Path(__file__).parents[1] / "acl" / "pythonpath"  # what `import acl` finds
 _SET_ENV = """\
 # Source this file: programs are then built against anycann's headers and libraries, and find the libraries when they run.
 export ASCEND_HOME_PATH={home}
@@ -152,6 +153,7 @@ export ASCEND_TOOLKIT_HOME="$ASCEND_HOME_PATH"
 export ASCEND_CUSTOM_PATH="$ASCEND_HOME_PATH"
 export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 export PATH="$ASCEND_HOME_PATH/bin:$PATH"
+export PYTHONPATH={scripts}"${{PYTHONPATH:+:$PYTHONPATH}}"
 """
 
 
@@ -163,7 +165,7 @@ def _make(folder: Path, specs: Sequence[OpSpec], final: Path) -> None:
         (Path(work) / "include").symlink_to(folder / "include")
         _make_libraries(folder / "lib64", specs, Path(work))
     (folder / "lib").symlink_to("lib64")
-    (folder / "set_env.sh").write_text(_SET_ENV.format(home=shlex.quote(str(final))), encoding="utf-8")
+    (folder / "set_env.sh").write_text(_SET_ENV.format(home=shlex.quote(str(final)), scripts=shlex.quote(str(_PYACL))), encoding="utf-8")
     (folder / "bin").mkdir()
     command = folder / "bin" / "anycann"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m anycann.cli "$@"\n', encoding="utf-8")

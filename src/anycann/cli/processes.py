@@ -15,7 +15,7 @@ from anycann.cli.output import Wrong
 
 __all__ = ["environment", "execute"]
 
-_FOR_SCRIPTS = Path(__file__).parent / "pythonpath"
+_FOR_SCRIPTS = Path(__file__).parents[1] / "acl" / "pythonpath"
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 _log = logging.getLogger(__name__)

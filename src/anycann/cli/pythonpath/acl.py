@@ -1,7 +1,0 @@
-"""`import acl` in scripts that `anycann run` starts: anycann's pyACL under the name that scripts know."""
-
-import sys
-
-import anycann.acl
-
-sys.modules[__name__] = anycann.acl
