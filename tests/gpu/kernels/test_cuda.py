@@ -20,6 +20,7 @@ def calls(dtype=torch.bfloat16):
     """Functions of tensors on any device, and their tensors."""
     grad, x, target = tensors((65, 130), (65, 130), (65, 130), dtype=dtype)
     yield lambda g, x: anycann.gelu_backward_v2(g, x, "tanh"), (grad, x)
+    yield lambda x: anycann.gelu_v2(x, "none"), (x,)
     yield lambda g, x, t: anycann.smooth_l1_loss_backward(g, x, t, "mean", 0.5), (grad[0, :1], x, target)
     yield anycann.layer_norm_grad_beta, (x, grad)
     yield lambda x, w: anycann.layer_norm(x, (130,), w), (x, grad[0])
@@ -30,8 +31,10 @@ def calls(dtype=torch.bfloat16):
     experts = torch.randint(0, 9, (65, 40), generator=torch.Generator().manual_seed(2))
     yield anycann.moe_token_permute, (x, experts)
     yield lambda g, i, p: anycann.moe_token_unpermute_grad(g, g, i, p), (grad, experts[:, 0].int(), target[:, :1])
+    yield lambda g, i, p: anycann.moe_token_unpermute(g, i, p), (grad, experts[:, 0].int(), target[:, :1])
     dy, x, weight = tensors((127, 2, 64), (2048, 2, 64), (32, 2), dtype=dtype)
     yield lambda g, x, w: anycann.nsa_compress_grad(g, x, w, compress_block_size=32, compress_stride=16), (dy, x, weight)
+    yield lambda x, w: anycann.nsa_compress(x, w, [2048], compress_block_size=32, compress_stride=16), (x, weight)
 
 
 def flat(result):
@@ -50,6 +53,14 @@ def test_results_are_on_the_device_and_have_the_bits_of_the_cpu(dtype):
             assert same(results, function(*arrays))
             assert all(result.device == torch.device(DEVICE) for result in (results if isinstance(results, tuple) else (results,)))
             results = function(*[array.to(DEVICE) for array in arrays])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_hundred_runs_have_the_same_bits(dtype):
+    for function, arrays in calls(dtype):
+        moved = [array.to(DEVICE) for array in arrays]
+        first = function(*moved)
+        assert all(same(function(*moved), first) for _ in range(99))
 
 
 def test_strided_and_unaligned_tensors():
