@@ -245,14 +245,14 @@ def test_json_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> Non
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    real = Operator.__call__
+    real = Operator.call
 
     def spoilt(self: Operator, *values: Any, out: Any = None, product: str | None = None) -> Any:
         result = real(self, *values, out=out, product=product)
         change(result)
         return result
 
-    monkeypatch.setattr(Operator, "__call__", spoilt)
+    monkeypatch.setattr(Operator, "call", spoilt)
 
 
 def test_a_wrong_result_gives_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:

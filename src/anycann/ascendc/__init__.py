@@ -1,6 +1,7 @@
 """Ascend C kernels on simulated cores: compile a kernel source unchanged, run it on NumPy arrays, learn of every mistake."""
 
 from anycann.ascendc.build import Module, build
+from anycann.ascendc.definitions import layer_norm_grad_beta
 from anycann.ascendc.devices import Device, device
 from anycann.ascendc.launch import Kernel, Launch
 from anycann.ascendc.program import build_program, how_to_launch, run, run_program
@@ -36,6 +37,7 @@ __all__ = [
     "device",
     "how_to_launch",
     "kind",
+    "layer_norm_grad_beta",
     "layer_norm_grad_beta_max_min_tmp_size",
     "layer_norm_grad_beta_tiling",
     "layer_norm_grad_max_min_tmp_size",

@@ -14,6 +14,7 @@ __all__ = ["get_num_threads", "parallel", "set_num_threads"]
 Piece = Callable[[int, int], None]
 
 _PIECES_PER_THREAD = 4  # evens out cores that are busy with something else
+_ALONE = 16  # pieces of `grain` units that are done before another thread has woken up
 
 
 class _Job:
@@ -107,8 +108,12 @@ def get_num_threads() -> int:
 
 
 def parallel(run: Piece, units: int, grain: int = 1) -> None:
-    """Call run(start, stop) on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads."""
-    threads = 1 if units <= grain else min(get_num_threads(), -(-units // grain))
+    """Call run(start, stop) on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads.
+
+    A grain of more than one unit is as little as a piece should be; work of up to _ALONE of them stays with the caller.
+    """
+    alone = _ALONE * grain if grain > 1 else 1
+    threads = 1 if units <= alone else min(get_num_threads(), -(-units // grain))
     if threads == 1:
         run(0, units)
         return

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.text import Text
 
 __all__ = ["Wrong", "console", "number", "progress", "table", "titled", "write_json"]
 
+_WIDE = 150  # characters of a line that no terminal folds
 STYLES = {"pass": "green", "ok": "green", "FAIL": "bold red", "BROKEN": "bold red", "warn": "yellow", "n/a": "yellow"}
 
 
@@ -23,8 +25,11 @@ class Wrong(Exception):
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that prints text as it is given."""
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    """A console that prints text as it is given. Files and pipes have wide lines, so that tables are not folded."""
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = _WIDE
+    return made
 
 
 def table(*columns: str, right: Sequence[str] = (), fixed: Sequence[str] = (), gap: int = 2) -> Table:
