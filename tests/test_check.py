@@ -379,7 +379,7 @@ def double(name: str, compute: Callable[..., Any], reference: Callable[..., Any]
     """An operator with the contract of a real one that computes something else."""
 
     class Double(Operator):
-        def __call__(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
+        def call(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
             result = compute(*values)
             if out is None:
                 return result
@@ -513,7 +513,7 @@ def test_bits_that_change_from_run_to_run_fail() -> None:
 
 def test_an_element_that_is_not_written_fails() -> None:
     class Forgetful(Operator):
-        def __call__(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
+        def call(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
             result = moe(*values)
             if out is not None:
                 out[:, 1:] = result[:, 1:]
