@@ -3,15 +3,10 @@
 import math
 
 import numba
-import numpy as np
+from gelu_walks import SLOPE, Walks
 from mpmath import mp, mpf
 
-from anycann.backends.cpu_simd import F32, LANES, load, store
 from anycann.ops.gelu_backward_v2.derivative import derivative_none, derivative_tanh
-
-MODES = ("none", "tanh")
-NORMAL, SUBNORMAL = 0, 1
-_SLOPE = math.sqrt(8 / math.pi)
 
 
 def exact(x: float, mode: str) -> mpf:
@@ -26,15 +21,6 @@ def exact(x: float, mode: str) -> mpf:
         return sigmoid + x * e / (1 + e) ** 2 * mp.sqrt(8 / mp.pi) * (1 + 3 * mpf("0.044715") * x * x)
 
 
-def nearest(value: mpf, digits: int, smallest: int) -> mpf:
-    """Value rounded half to even to this many binary digits, but to no finer a multiple than 2^smallest."""
-    if value == 0:
-        return mpf(0)
-    exponent = max(int(mp.frexp(value)[1]) - digits, smallest)
-    with mp.workprec(180):
-        return mp.ldexp(mp.nint(mp.ldexp(value, -exponent)), exponent)
-
-
 @numba.njit(nogil=True, error_model="numpy")
 def golden_none(x):
     return 0.5 * math.erfc(x * -0.7071067811865476) + x * math.exp(-0.5 * x * x) * 0.3989422804014327
@@ -42,53 +28,10 @@ def golden_none(x):
 
 @numba.njit(nogil=True, error_model="numpy")
 def golden_tanh(x):
-    a = _SLOPE * (x + 0.044715 * x * x * x)
+    a = SLOPE * (x + 0.044715 * x * x * x)
     e = math.exp(-abs(a))
     sigmoid = 1 / (1 + e) if a > 0 else e / (1 + e)
-    return sigmoid + x * (e / ((1 + e) * (1 + e))) * _SLOPE * (1 + 3 * 0.044715 * x * x)
+    return sigmoid + x * (e / ((1 + e) * (1 + e))) * SLOPE * (1 + 3 * 0.044715 * x * x)
 
 
-def _walk(golden):
-    @numba.njit(nogil=True, error_model="numpy")
-    def walk(x, got, worst):
-        """Raise the worst errors (in ULP) and where they are: normal results, and those below in ULP of the smallest normal."""
-        for k in range(x.size):
-            g = golden(np.float64(x[k]))
-            size = abs(g)
-            kind = NORMAL if size >= 2.0**-126 else SUBNORMAL
-            ulp = math.ldexp(1.0, math.frexp(size)[1] - 24) if kind == NORMAL else 2.0**-149
-            error = abs(np.float64(got[k]) - g) / ulp
-            if not error <= worst[kind, 0]:  # NaN counts as worse than anything
-                worst[kind, 0], worst[kind, 1] = error, x[k]
-
-    return walk
-
-
-walks = {"none": _walk(golden_none), "tanh": _walk(golden_tanh)}
-
-
-def _kernel(derivative):
-    def run(x, d, n):
-        for i in range(0, n, LANES):
-            store(F32, d, i, derivative(load(F32, x, i)))
-
-    return numba.njit(nogil=True, error_model="numpy")(run).compile(numba.void(*[numba.intp] * 3))
-
-
-_kernels = {"none": _kernel(derivative_none), "tanh": _kernel(derivative_tanh)}
-
-
-def derivative(x, mode):
-    """d of float32 numbers as kernels compute it."""
-    padded = np.zeros(-(-x.size // LANES) * LANES, np.float32)
-    padded[: x.size] = x
-    d = np.empty_like(padded)
-    _kernels[mode](padded.ctypes.data, d.ctypes.data, padded.size)
-    return d[: x.size]
-
-
-def worst_errors(x, mode):
-    """[[worst ULP, where] of normal results, the same below] for float32 numbers."""
-    worst = np.zeros((2, 2))
-    walks[mode](x, derivative(x, mode), worst)
-    return worst
+derivative = Walks((derivative_none, derivative_tanh), (golden_none, golden_tanh))

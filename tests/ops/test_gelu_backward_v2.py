@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from gelu_golden import MODES, derivative
+from gelu_golden import derivative
+from gelu_walks import MODES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operands import (

@@ -1,17 +1,15 @@
 """The factor d of the GELU gradient: tables, float32 formulas and the reference against golden values."""
 
-import hashlib
-import os
 import platform
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from gelu_golden import MODES, NORMAL, SUBNORMAL, derivative, exact, golden_none, golden_tanh, nearest, worst_errors
+from gelu_golden import derivative, exact, golden_none, golden_tanh
+from gelu_walks import MODES, NORMAL, SUBNORMAL, around, digest, digest_on, float32, nearest
 from mpmath import mp
 
 from anycann.ops.gelu_backward_v2.reference import reference
@@ -21,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 DTYPES = {"float16": (np.dtype(np.float16), 11, -24), "bfloat16": (np.dtype(ml_dtypes.bfloat16), 8, -133)}
 ROOTS = {"none": -0.7517915246935645, "tanh": -0.7524614220710163}
 FAR = 40.0  # beyond, d is 0 or 1 within 1e-300
-INFINITY_BITS = 0x7F800000
 
 modes = pytest.mark.parametrize("mode", MODES)
 
@@ -31,19 +28,9 @@ def inputs(dtype):
         return np.arange(1 << 16, dtype=np.uint16).view(DTYPES[dtype][0]).astype(np.float64)
 
 
-def float32(bits, negative):
-    return (np.asarray(bits, np.uint32) | np.uint32(0x80000000 if negative else 0)).view(np.float32)
-
-
 def reference_error(x, golden):
     """What the float64 formulas may be off: relative to what float32 can show, but absolute beside the root, where they cancel."""
     return 1e-13 * abs(golden) + 1e-60 + 1e-16 * (abs(x) < 1)
-
-
-def around(x, count):
-    """The count float32 on either side of x, and x."""
-    middle = int(np.abs(np.float32(x)).view(np.uint32))
-    return float32(np.arange(max(middle - count, 0), middle + count + 1), x < 0)
 
 
 @modes
@@ -93,7 +80,7 @@ def many_points(mode):
 def test_float32_is_within_2_ulp_on_a_million_points(mode):
     x = many_points(mode)
     assert x.size > 1_000_000
-    worst = worst_errors(x, mode)
+    worst = derivative.worst_errors(x, mode)
     assert worst[NORMAL, 0] <= 2, f"{worst[NORMAL]}"
     assert worst[SUBNORMAL, 0] <= 2, f"{worst[SUBNORMAL]}"
 
@@ -127,13 +114,7 @@ def test_float32_special_values(mode):
 
 @modes
 def test_a_lane_does_not_depend_on_the_others(mode):
-    rng = np.random.default_rng(3)
-    x = (rng.standard_normal(4096) * 4).astype(np.float32)
-    order = rng.permutation(x.size)
-    d = derivative(x, mode)
-    np.testing.assert_array_equal(derivative(x[order], mode).view(np.uint32), d[order].view(np.uint32))
-    for k in range(0, x.size, 97):
-        np.testing.assert_array_equal(derivative(x[k : k + 1].repeat(16), mode), d[k].repeat(16))
+    derivative.check_lanes(mode)
 
 
 @modes
@@ -165,22 +146,16 @@ def test_16_bit_times_any_gradient_is_within_0_51_ulp(dtype, mode):
         assert np.all(np.abs(got - golden)[counted] <= 0.51 * ulp[counted])
 
 
-def digest():
+def digest_of_points():
     """What both modes give for points of all kinds, in one number."""
     every = np.concatenate([many_points("none")[::9], np.float32([np.inf, -np.inf, np.nan])])
-    return hashlib.sha256(b"".join(derivative(every, mode).tobytes() for mode in MODES)).hexdigest()
+    return digest(derivative, every)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="compiles for older x86-64 CPUs")
 @pytest.mark.parametrize(("cpu", "features"), [("haswell", "+avx2,+fma,+f16c"), ("x86-64", "")])
 def test_other_targets_give_the_same_bits(cpu, features):
-    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    program = "from test_gelu_numerics import digest; print(digest())"
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == digest()
+    assert digest_on(cpu, features, "test_gelu_numerics") == digest_of_points()
 
 
 @pytest.mark.parametrize(
@@ -201,13 +176,4 @@ def test_the_fitting_script_gives_the_constants_that_we_ship(module, path):
 @modes
 @pytest.mark.parametrize("stride", [401, 1], ids=["ten million", "all"])
 def test_every_float32(stride, mode):
-    def worst_of(start):
-        bits = np.arange(start, min(start + (stride << 20), INFINITY_BITS), stride, dtype=np.uint32)
-        return np.array([worst_errors(float32(bits, negative), mode) for negative in (False, True)])
-
-    with ThreadPoolExecutor(2) as pool:
-        found = np.concatenate(list(pool.map(worst_of, range(0, INFINITY_BITS, stride << 20))))
-    for kind, name in ((NORMAL, "normal"), (SUBNORMAL, "below")):
-        error, where = max(found[:, kind].tolist())
-        print(f"{mode}, every {stride}: {name} {error:.4f} ULP at {where!r}")
-        assert error <= 2
+    derivative.check_every_float32(stride, mode)

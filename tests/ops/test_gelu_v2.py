@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from gelu_golden import MODES
 from gelu_v2_golden import value
+from gelu_walks import MODES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operands import (

@@ -1,18 +1,12 @@
 """The values of GELU: tables, float32 formulas and the reference against golden values."""
 
-import hashlib
-import os
 import platform
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from gelu_golden import MODES, NORMAL, SUBNORMAL, nearest
-from gelu_v2_golden import exact, golden_none, golden_tanh, value, worst_errors
+from gelu_v2_golden import exact, golden_none, golden_tanh, value
+from gelu_walks import MODES, NORMAL, SUBNORMAL, around, digest, digest_on, nearest
 from mpmath import mp
 
 from anycann.ops.gelu_v2.reference import reference
@@ -20,7 +14,6 @@ from anycann.ops.gelu_v2.tables import table
 
 DTYPES = {"float16": (np.dtype(np.float16), 11, -24), "bfloat16": (np.dtype(ml_dtypes.bfloat16), 8, -133)}
 FAR = 40.0  # beyond, y is x or 0 within 1e-300
-INFINITY_BITS = 0x7F800000
 
 modes = pytest.mark.parametrize("mode", MODES)
 
@@ -38,12 +31,6 @@ def stored(entries, dtype):
 
 def reference_error(golden):
     return 1e-13 * abs(golden) + 1e-60
-
-
-def around(x, count):
-    """The count float32 on either side of x > 0, and x."""
-    middle = int(np.float32(x).view(np.uint32))
-    return np.arange(max(middle - count, 0), middle + count + 1, dtype=np.uint32).view(np.float32)
 
 
 @modes
@@ -83,7 +70,7 @@ def many_points():
 def test_float32_is_within_2_ulp_on_a_million_points(mode):
     x = many_points()
     assert x.size > 1_000_000
-    worst = worst_errors(x, mode)
+    worst = value.worst_errors(x, mode)
     assert worst[NORMAL, 0] <= 2, f"{worst[NORMAL]}"
     assert worst[SUBNORMAL, 0] <= 2, f"{worst[SUBNORMAL]}"
 
@@ -117,44 +104,23 @@ def test_float32_special_values(mode):
 
 @modes
 def test_a_lane_does_not_depend_on_the_others(mode):
-    rng = np.random.default_rng(3)
-    x = (rng.standard_normal(4096) * 4).astype(np.float32)
-    order = rng.permutation(x.size)
-    y = value(x, mode)
-    np.testing.assert_array_equal(value(x[order], mode).view(np.uint32), y[order].view(np.uint32))
-    for k in range(0, x.size, 97):
-        np.testing.assert_array_equal(value(x[k : k + 1].repeat(16), mode), y[k].repeat(16))
+    value.check_lanes(mode)
 
 
-def digest():
+def digest_of_points():
     """What both modes give for points of all kinds, in one number."""
     every = np.concatenate([many_points()[::9], np.float32([np.inf, -np.inf])])
-    return hashlib.sha256(b"".join(value(every, mode).tobytes() for mode in MODES)).hexdigest()
+    return digest(value, every)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="compiles for older x86-64 CPUs")
 @pytest.mark.parametrize(("cpu", "features"), [("haswell", "+avx2,+fma,+f16c"), ("x86-64", "")])
 def test_other_targets_give_the_same_bits(cpu, features):
-    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    program = "from test_gelu_v2_numerics import digest; print(digest())"
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == digest()
+    assert digest_on(cpu, features, "test_gelu_v2_numerics") == digest_of_points()
 
 
 @pytest.mark.slow
 @modes
 @pytest.mark.parametrize("stride", [401, 1], ids=["ten million", "all"])
 def test_every_float32(stride, mode):
-    def worst_of(start):
-        bits = np.arange(start, min(start + (stride << 20), INFINITY_BITS), stride, dtype=np.uint32)
-        return np.array([worst_errors((bits | np.uint32(sign << 31)).view(np.float32), mode) for sign in (0, 1)])
-
-    with ThreadPoolExecutor(2) as pool:
-        found = np.concatenate(list(pool.map(worst_of, range(0, INFINITY_BITS, stride << 20))))
-    for kind, name in ((NORMAL, "normal"), (SUBNORMAL, "below")):
-        error, where = max(found[:, kind].tolist())
-        print(f"{mode}, every {stride}: {name} {error:.4f} ULP at {where!r}")
-        assert error <= 2
+    value.check_every_float32(stride, mode)
