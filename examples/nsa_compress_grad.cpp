@@ -2,79 +2,25 @@
 // give two compressed tokens of the first and one of the second.
 //
 //     anycann run examples/nsa_compress_grad.cpp
-#include <cstdint>
-#include <cstdio>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "acl/acl.h"
 #include "aclnnop/aclnn_nsa_compress_grad.h"
+#include "helpers.h"
 
 namespace {
 
-void Need(int status, const char* call)
-{
-    if (status != ACL_SUCCESS) {
-        const char* text = aclGetRecentErrMsg();
-        throw std::runtime_error(std::string(call) + " gave " + std::to_string(status) + "\n" + (text ? text : ""));
-    }
-}
-#define NEED(call) Need(call, #call)
-
-struct Device {
-    aclrtStream stream = nullptr;
-    Device()
-    {
-        NEED(aclInit(nullptr));
-        NEED(aclrtSetDevice(0));
-        NEED(aclrtCreateStream(&stream));
-    }
-    ~Device()
-    {
-        aclrtDestroyStream(stream);
-        aclrtResetDevice(0);
-        aclFinalize();
-    }
-};
-
 // Halves in device memory, all of one value to begin with.
-class Tensor {
-public:
-    Tensor(std::vector<int64_t> shape, float value)
+struct Halves : Tensor<aclFloat16> {
+    static size_t Count(const std::vector<int64_t>& shape)
     {
         size_t count = 1;
         for (int64_t size : shape) {
             count *= static_cast<size_t>(size);
         }
-        const std::vector<aclFloat16> values(count, aclFloatToFloat16(value));
-        bytes_ = count * sizeof(aclFloat16);
-        NEED(aclrtMalloc(&memory_, bytes_, ACL_MEM_MALLOC_HUGE_FIRST));
-        NEED(aclrtMemcpy(memory_, bytes_, values.data(), bytes_, ACL_MEMCPY_HOST_TO_DEVICE));
-        handle_ = aclCreateTensor(shape.data(), shape.size(), ACL_FLOAT16, nullptr, 0, ACL_FORMAT_ND, shape.data(), shape.size(), memory_);
+        return count;
     }
-    Tensor(const Tensor&) = delete;
-    ~Tensor()
+    Halves(const std::vector<int64_t>& shape, float value)
+        : Tensor(shape, std::vector<aclFloat16>(Count(shape), aclFloatToFloat16(value)))
     {
-        aclDestroyTensor(handle_);
-        aclrtFree(memory_);
     }
-    aclTensor* get() const { return handle_; }
-    std::vector<float> Read() const
-    {
-        std::vector<aclFloat16> halves(bytes_ / sizeof(aclFloat16));
-        NEED(aclrtMemcpy(halves.data(), bytes_, memory_, bytes_, ACL_MEMCPY_DEVICE_TO_HOST));
-        std::vector<float> values;
-        for (aclFloat16 half : halves) {
-            values.push_back(aclFloat16ToFloat(half));
-        }
-        return values;
-    }
-
-private:
-    size_t bytes_ = 0;
-    void* memory_ = nullptr;
-    aclTensor* handle_ = nullptr;
 };
 
 }  // namespace
@@ -83,11 +29,11 @@ int main()
 try {
     constexpr int64_t kTokens = 80, kHeads = 1, kWidth = 16, kBlock = 32, kStride = 16, kWindows = 3;
     Device device;
-    const Tensor outputGrad({kWindows, kHeads, kWidth}, 0.5f);
-    const Tensor input({kTokens, kHeads, kWidth}, 2.0f);
-    const Tensor weight({kBlock, kHeads}, 0.25f);
-    const Tensor inputGrad({kTokens, kHeads, kWidth}, -1.0f);
-    const Tensor weightGrad({kBlock, kHeads}, -1.0f);
+    const Halves outputGrad({kWindows, kHeads, kWidth}, 0.5f);
+    const Halves input({kTokens, kHeads, kWidth}, 2.0f);
+    const Halves weight({kBlock, kHeads}, 0.25f);
+    const Halves inputGrad({kTokens, kHeads, kWidth}, -1.0f);
+    const Halves weightGrad({kBlock, kHeads}, -1.0f);
 
     const int64_t ends[] = {48, 80};  // running sums of the lengths
     aclIntArray* sequences = aclCreateIntArray(ends, 2);
@@ -97,21 +43,13 @@ try {
     NEED(aclnnNsaCompressGradGetWorkspaceSize(outputGrad.get(), input.get(), weight.get(), sequences, kBlock, kStride, 0, layout,
                                               inputGrad.get(), weightGrad.get(), &size, &executor));
     aclDestroyIntArray(sequences);  // phase 1 has read it
-    void* workspace = nullptr;
-    if (size > 0) {
-        NEED(aclrtMalloc(&workspace, size, ACL_MEM_MALLOC_HUGE_FIRST));
-    }
-    NEED(aclnnNsaCompressGrad(workspace, size, executor, device.stream));
-    NEED(aclrtSynchronizeStream(device.stream));
-    if (workspace != nullptr) {
-        NEED(aclrtFree(workspace));
-    }
+    Finish(aclnnNsaCompressGrad, size, executor, device.stream);
 
-    const std::vector<float> tokens = inputGrad.Read(), places = weightGrad.Read();
+    const std::vector<aclFloat16> tokens = inputGrad.Read(), places = weightGrad.Read();
     for (int64_t token = 0; token < kTokens; token += 16) {  // a token in two windows gets twice as much
-        std::printf("inputGrad of token %2d: %g\n", static_cast<int>(token), tokens[token * kWidth]);
+        std::printf("inputGrad of token %2d: %g\n", static_cast<int>(token), aclFloat16ToFloat(tokens[token * kWidth]));
     }
-    std::printf("weightGrad of every place: %g and %g\n", places.front(), places.back());
+    std::printf("weightGrad of every place: %g and %g\n", aclFloat16ToFloat(places.front()), aclFloat16ToFloat(places.back()));
 } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

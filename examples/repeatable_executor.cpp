@@ -1,41 +1,10 @@
 // One check, many runs: an executor that was made repeatable serves batch after batch, each at an address of its own.
 //
 //     anycann run examples/repeatable_executor.cpp
-#include <cstdint>
-#include <cstdio>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "acl/acl.h"
 #include "aclnnop/aclnn_gelu_backward_v2.h"
+#include "helpers.h"
 
 namespace {
-
-void Need(int status, const char* call)
-{
-    if (status != ACL_SUCCESS) {
-        const char* text = aclGetRecentErrMsg();
-        throw std::runtime_error(std::string(call) + " gave " + std::to_string(status) + "\n" + (text ? text : ""));
-    }
-}
-#define NEED(call) Need(call, #call)
-
-struct Device {
-    aclrtStream stream = nullptr;
-    Device()
-    {
-        NEED(aclInit(nullptr));
-        NEED(aclrtSetDevice(0));
-        NEED(aclrtCreateStream(&stream));
-    }
-    ~Device()
-    {
-        aclrtDestroyStream(stream);
-        aclrtResetDevice(0);
-        aclFinalize();
-    }
-};
 
 // Device memory for floats.
 class Memory {

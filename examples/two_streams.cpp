@@ -1,39 +1,11 @@
 // Two streams. One computes activations, the other waits for them with an event and computes gradients; events also take the time.
 //
 //     anycann run examples/two_streams.cpp
-#include <cstdint>
-#include <cstdio>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include "acl/acl.h"
 #include "aclnnop/aclnn_gelu_backward_v2.h"
 #include "aclnnop/aclnn_gelu_v2.h"
+#include "helpers.h"
 
 namespace {
-
-void Need(int status, const char* call)
-{
-    if (status != ACL_SUCCESS) {
-        const char* text = aclGetRecentErrMsg();
-        throw std::runtime_error(std::string(call) + " gave " + std::to_string(status) + "\n" + (text ? text : ""));
-    }
-}
-#define NEED(call) Need(call, #call)
-
-struct Device {
-    Device()
-    {
-        NEED(aclInit(nullptr));
-        NEED(aclrtSetDevice(0));
-    }
-    ~Device()
-    {
-        aclrtResetDevice(0);
-        aclFinalize();
-    }
-};
 
 struct Stream {
     aclrtStream handle = nullptr;
@@ -52,16 +24,16 @@ struct Event {
 constexpr int64_t kLength = 1 << 20;
 constexpr size_t kBytes = kLength * sizeof(float);
 
-struct Tensor {
+struct Floats {
     void* memory = nullptr;
     aclTensor* handle = nullptr;
-    Tensor()
+    Floats()
     {
         NEED(aclrtMalloc(&memory, kBytes, ACL_MEM_MALLOC_HUGE_FIRST));
         handle = aclCreateTensor(&kLength, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, &kLength, 1, memory);
     }
-    Tensor(const Tensor&) = delete;
-    ~Tensor()
+    Floats(const Floats&) = delete;
+    ~Floats()
     {
         aclDestroyTensor(handle);
         aclrtFree(memory);
@@ -86,7 +58,7 @@ try {
     {
         const Stream forward, backward;
         const Event begin, ready, end;
-        const Tensor x, y, gradient;
+        const Floats x, y, gradient;
         const std::vector<float> values(kLength, 1.0f);
         std::vector<float> result(kLength);
 

@@ -29,7 +29,7 @@ def expected(name: str) -> str:
 
 
 def printed(*words: object, **more: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=ROOT, **more)  # type: ignore[call-overload]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=ROOT, **more)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
 

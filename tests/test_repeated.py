@@ -13,7 +13,7 @@ from anycann.runtime import Operator, operator_of
 try:
     import torch
 except ImportError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 ROWS, WIDTH = 6, 20
 

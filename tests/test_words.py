@@ -49,7 +49,7 @@ def test_the_rank_chooses_among_patterns_and_axes_that_are_left_out_are_one() ->
     assert call(spec, x=(3,))["y"].shape == (3,)
     refused(161002, r"x must have 2 dimensions \[N, K\] or 1 dimension \[N\]; got 3", spec, x=(3, 4, 5))
     assert (161002, "x has 2 dimensions or 1 dimension") in describe.checks(spec)
-    assert "input [N, K] or [N];" in describe.parameter(spec, spec.params[0])  # type: ignore[arg-type]
+    assert "input [N, K] or [N];" in describe.parameter(spec, spec.params[0])
 
 
 def test_axes_that_only_an_absent_tensor_has_are_one() -> None:

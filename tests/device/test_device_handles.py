@@ -196,7 +196,10 @@ def test_what_is_no_living_object_of_the_kind_is_refused(function: str, paramete
 def test_null_handles(function: str, parameter: str, zoo: Zoo) -> None:
     kind = kind_of(function, parameter)
     assert kind is not None
-    made = lambda: device.CALLS[function](*arguments(function, zoo, **{parameter: 0}))  # noqa: E731
+
+    def made() -> Any:
+        return device.CALLS[function](*arguments(function, zoo, **{parameter: 0}))
+
     destroys = function.startswith("aclDestroy") and kind != "aclDataBuffer"
     setter = "TensorAddr" in function and "Raw" not in function
     code = NULLS.get(kind, 561103 if setter or kind == "aclOpExecutor" else 161001)

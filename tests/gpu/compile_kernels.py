@@ -128,7 +128,7 @@ def kernels(function: Any, values: Sequence[Any], outs: Sequence[Any]) -> dict[s
     def call(start: Any, *addresses: int) -> None:
         found[start.kernel.fn.__name__] = described(start.compile(addresses))
 
-    gpu.Start.__call__ = call  # type: ignore[method-assign]
+    gpu.Start.__call__ = call
     operator = operator_of(function)
     assert operator is not None
     spec = operator.spec

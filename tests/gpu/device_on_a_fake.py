@@ -179,9 +179,9 @@ def test_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_host_memory_is_page_locked() -> None:
     place = C.aclrtMallocHost(100)
-    assert place in memory.HOST.source._owners  # type: ignore[attr-defined]
+    assert place in memory.HOST.source._owners
     C.aclrtFreeHost(place)
-    assert place not in memory.HOST.source._owners  # type: ignore[attr-defined]
+    assert place not in memory.HOST.source._owners
 
 
 def test_a_number_that_is_no_devices() -> None:

@@ -240,7 +240,7 @@ class Tensor(torch.Tensor):
         current_stream().put("fill", lambda: _set(address, value, size), address)
         return self
 
-    def clone(self) -> "Tensor":  # type: ignore[override]
+    def clone(self) -> "Tensor":
         made = Tensor.at(allocator.alloc(self.nbytes, DEVICE), tuple(self.shape), self.dtype)
         _queue_copy(made, self)
         return made
@@ -343,7 +343,7 @@ def install() -> None:
         setattr(torch, name, value)
     from anycann.backends import gpu
 
-    gpu.Start._launch = _launch  # type: ignore[method-assign]
+    gpu.Start._launch = _launch
 
 
 def pytest_configure() -> None:

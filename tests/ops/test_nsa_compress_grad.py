@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from nsa_lengths import LENGTHS
 from operands import (
     DTYPES,
     LAYOUTS,
@@ -89,20 +90,6 @@ def check(grad, x, weight, lengths, block, stride, layout="plain", offset=0):
     assert all(got is out.array for got, out in zip(result, outs, strict=True))
     for out, want in zip(outs, expected(grad, x, weight, lengths, block, stride), strict=True):
         assert_same(out.check(), want, (x.shape, block, stride, lengths, layout))
-
-
-LENGTHS = {
-    "one sequence": (100, None),
-    "two, with a leading 0": (130, (0, 60, 130)),
-    "two, without": (130, [60, 130]),
-    "one token more than a window": (33, (33,)),
-    "exactly a window": (32, (32,)),
-    "shorter than a window": (31, (31,)),
-    "all shorter than a window": (90, (20, 51, 82, 90)),
-    "of length 0 between others": (150, (0, 0, 40, 40, 40, 150, 150)),
-    "of one token": (70, (1, 2, 35, 36, 69, 70)),
-    "tails of every length": (500, (40, 81, 123, 166, 210, 255, 301, 348, 396, 445, 500)),
-}
 
 
 @every_dtype

@@ -92,7 +92,7 @@ def test_permuting_and_back_is_the_identity() -> None:
     back = door.moe_token_unpermute(permuted, rows, torch.full((6, 2), 0.5))
     assert torch.equal(back, tokens)
     back.backward(torch.ones_like(back))
-    assert torch.equal(tokens.grad, torch.ones(6, 4))  # type: ignore[arg-type]
+    assert torch.equal(tokens.grad, torch.ones(6, 4))
 
 
 def test_a_name_that_is_no_value_is_refused() -> None:

@@ -53,7 +53,7 @@ def printed(process: "subprocess.Popen[str]") -> str:
 def test_it_learns_what_plain_torch_learns_step_for_step() -> None:
     *steps, last = printed(start("--compare")).splitlines()
     pattern = rf"step +(\d+)  loss {NUMBER}  plain {NUMBER}  parameters differ by {NUMBER}"
-    found = [[float(number) for number in re.fullmatch(pattern, line).groups()] for line in steps]  # type: ignore[union-attr]
+    found = [[float(number) for number in re.fullmatch(pattern, line).groups()] for line in steps]
     assert [step for step, *_ in found] == list(range(1, 41))
     assert found[0][1] > 2.5
     assert all(loss < 1 for _, loss, *_ in found[-10:])

@@ -2,8 +2,6 @@
 
 import inspect
 import operator
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,10 +47,7 @@ def _conversion(parameter: inspect.Parameter) -> Callable[[Any], Any]:
 def _status(api: str, error: Exception) -> int:
     """What to answer for an error, which is remembered; our own faults are also printed."""
     if not isinstance(error, AclnnError):
-        traceback.print_exception(error, file=sys.stderr)
-        error = AclnnError(
-            FAULT, api, f"anycann itself failed with {error!r}; the traceback is on the standard error stream. Please report it."
-        )
+        return device.fault(error, api, FAULT)
     device.remember(error)
     return error.status
 

@@ -4,9 +4,7 @@
 they stand in every call of a program, and phases 1 and 2 of an operator take microseconds.
 """
 
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,14 +33,6 @@ def _missing(api: str, name: str, status: int) -> int:
 def _refused(error: AclnnError) -> int:
     device.remember(error)
     return error.status
-
-
-def _broken(api: str, status: int) -> int:
-    """Our own fault: say so, and where."""
-    traceback.print_exc()
-    said = f"anycann itself failed with {sys.exc_info()[1]!r}; the traceback is on the standard error stream. Please report it."
-    device.remember(AclnnError(status or 561000, api, said))
-    return status
 
 
 class _Memory:
@@ -126,8 +116,9 @@ def _body(function: Function) -> str:
         lines.append(f"        {call}" if function.result in STATUSES else f"        return {call}")
     none = "memory.null" if function.result == "const char *" else "0"
     refused = "error.status" if name.startswith("anycann_") else "refused(error)"  # our own libraries ask; no program made a mistake
-    lines += ["    except AclnnError as error:", f"        {'return ' if function.result in STATUSES else ''}{refused}"]
-    lines += ["    except Exception:", f"        {'return ' if function.result in STATUSES else ''}broken(api, {function.fault})"]
+    answer = "return " if function.result in STATUSES else ""
+    lines += ["    except AclnnError as error:", f"        {answer}{refused}"]
+    lines += ["    except Exception as error:", f"        {answer}fault(error, api, {function.fault})"]
     return "\n".join([*lines, f"    return {none}", ""])
 
 
@@ -144,7 +135,7 @@ def _calls() -> dict[str, Callable[..., Any]]:
 def bodies(ffi: Any, lib: Any, calls: Mapping[str, Callable[..., Any]], functions: tuple[Function, ...]) -> dict[str, Any]:
     """The Python functions behind the C functions."""
     names: dict[str, Any] = {"AclnnError": AclnnError, "calls": calls, "memory": _Memory(ffi, lib)}
-    names |= {"missing": _missing, "refused": _refused, "broken": _broken}
+    names |= {"missing": _missing, "refused": _refused, "fault": device.fault}
     exec(compile("\n".join(map(_body, functions)), "<anycann.cabi bodies>", "exec"), names)
     return {function.name: names[function.name] for function in functions}
 

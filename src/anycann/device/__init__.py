@@ -10,10 +10,23 @@ from anycann.device import devices, kernels, queues, tensors, transfers
 from anycann.device.calls import CALLS
 from anycann.device.inventory import living
 from anycann.device.memory import block_at
-from anycann.device.messages import recent, remember
+from anycann.device.messages import fault, recent, remember
 from anycann.device.operators import two_phase
 
-__all__ = ["CALLS", "block_at", "devices", "kernels", "living", "queues", "recent", "remember", "tensors", "transfers", "two_phase"]
+__all__ = [
+    "CALLS",
+    "block_at",
+    "devices",
+    "fault",
+    "kernels",
+    "living",
+    "queues",
+    "recent",
+    "remember",
+    "tensors",
+    "transfers",
+    "two_phase",
+]
 
 if os.environ.get("ANYCANN_CHECK") == "1":
     from anycann.device import watch

@@ -3,10 +3,12 @@
 import os
 import sys
 import threading
+import traceback
 
 from anycann.device.calls import call
+from anycann.errors import AclnnError
 
-__all__ = ["recent", "remember"]
+__all__ = ["fault", "recent", "remember"]
 
 KEPT = 32  # texts of a thread; the oldest goes first
 
@@ -27,6 +29,14 @@ def remember(error: BaseException | str) -> None:
     del _texts.newest_first[KEPT:]
     if _EXPLAIN:
         print(text, file=sys.stderr, flush=True)
+
+
+def fault(error: BaseException, api: str, status: int) -> int:
+    """Say that anycann itself failed, and where; what to answer."""
+    traceback.print_exception(error, file=sys.stderr)
+    said = f"anycann itself failed with {error!r}; the traceback is on the standard error stream. Please report it."
+    remember(AclnnError(status or 561000, api, said))
+    return status
 
 
 def recent() -> str | None:
