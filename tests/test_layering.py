@@ -35,6 +35,7 @@ HELPERS = {
 GPU_ONLY = {"gpu.py", "slopes.py", "values.py"}
 SHARED = {  # what the contracts of a family have in common, beside their folders
     "column_sums": {"layer_norm_backward", "layer_norm_grad_beta"},
+    "quotient": {"smooth_l1_loss", "smooth_l1_loss_backward"},
     "windows": {"nsa_compress", "nsa_compress_grad"},
 }
 COMPILERS = {"numba", "llvmlite", "cffi", "triton"}

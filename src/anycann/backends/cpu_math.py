@@ -1,9 +1,12 @@
-"""Polynomials for CPU kernels: Horner's rule on float32 vectors, one fused multiply-add a step, the same bits on every target."""
+"""Polynomials and a quotient for CPU kernels: Horner's rule on float32 vectors, one fused multiply-add a step; the same bits everywhere."""
 
+from typing import Any
+
+from anycann.backends.cpu import device
 from anycann.backends.cpu_llvm import Constants, Emit, Table, Value, f32x16, i32x16, operation
 from anycann.backends.cpu_simd import fma, lookup
 
-__all__ = ["Piecewise", "Polynomial", "piecewise", "polynomial"]
+__all__ = ["Piecewise", "Polynomial", "piecewise", "polynomial", "quotient"]
 
 
 class Polynomial(Constants):
@@ -34,3 +37,11 @@ def piecewise(e: Emit, coefficients: Piecewise, index: Value, x: Value) -> Value
     for constant in reversed(lower):
         result = fma.emit(e, result, x, constant)
     return result
+
+
+@device
+def quotient(x: Any, y: float, inverse: float | None) -> Any:
+    """x / y, or x * inverse; an `inverse` that is None chooses the code at compile time."""
+    if inverse is None:
+        return x / y
+    return x * inverse

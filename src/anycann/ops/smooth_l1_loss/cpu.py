@@ -26,6 +26,7 @@ from anycann.backends.cpu_blocks import (
     streams,
     sweep,
 )
+from anycann.backends.cpu_math import quotient
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -44,6 +45,7 @@ from anycann.backends.cpu_simd import (
 )
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch, broadcast
+from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
 
 __all__ = ["plan"]
@@ -53,19 +55,11 @@ _LOSSES = 4 * ELEMENTS_PER_PARTIAL  # bytes of the losses of a block
 
 
 @device
-def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
-    """x / beta; an `inverse` that is None chooses the code at compile time."""
-    if inverse is None:
-        return x / beta
-    return x * inverse
-
-
-@device
 def _losses(given: Any, i: int, m: int) -> Any:
     b_self, b_target, beta, inverse, half = given
     x = fetch(b_self, i, m) - fetch(b_target, i, m)
     size = absolute(x)
-    return select(size < beta, (x * 0.5) * _quotient(x, beta, inverse), size - half)
+    return select(size < beta, (x * 0.5) * quotient(x, beta, inverse), size - half)
 
 
 @kernel
@@ -175,7 +169,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     used = (*operands, out) if reduction == 0 else operands
     words = layouts(used, shape)
     tag = tag_of(operands[0].dtype.name) if len({tensor.dtype for tensor in used}) == 1 else F32
-    inverse = 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
+    inverse = exact_inverse(beta)
     factors, number, integer = (beta, inverse, beta * 0.5), types.float32, types.intp
     kinds = number, types.none if inverse is None else number, number
     numel = math.prod(shape)

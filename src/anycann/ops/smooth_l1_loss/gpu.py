@@ -14,6 +14,7 @@ import triton.language as tl
 
 from anycann.backends.gpu import Start, cdiv, in_halves, in_order, jit, nest, offsets, once, read, store, type_of, wide
 from anycann.bind import Call, Launch, broadcast
+from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
 
 __all__ = ["plan"]
@@ -122,7 +123,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     *operands, out = call.tensors
     reduction, beta, device = call.attrs["reduction"], call.attrs["beta"], out.device
     shape = broadcast([tensor.shape for tensor in operands]) or ()
-    betas = beta, float(np.float32(beta * 0.5)), 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
+    betas = beta, float(np.float32(beta * 0.5)), exact_inverse(beta)
     numel, kind, types = math.prod(shape), type_of(out.dtype.name), [type_of(tensor.dtype.name) for tensor in operands]
     if reduction == 0:
         loops, block = nest(call.tensors, shape), _BYTES // out.dtype.itemsize

@@ -13,9 +13,11 @@ from numba import types
 
 from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import LAYOUT, SCRATCH, block_in, block_out, fetch, flush, layouts, room, stack, streams, sweep
+from anycann.backends.cpu_math import quotient
 from anycann.backends.cpu_simd import F32, Tag, absolute, fence, select, splat, tag_of
 from anycann.backends.threads import parallel
 from anycann.bind import Call, Launch, broadcast
+from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss_backward.norm import reciprocal
 
 __all__ = ["plan"]
@@ -29,15 +31,8 @@ def _slope(x: Any, beta: float, inverse: float | None, edge: bool | None) -> Any
     if edge is not None:
         sign = select(x > 0.0, splat(1.0), select(x < 0.0, splat(-1.0), select(x == 0.0, splat(0.0), x)))
         return select(absolute(x) < beta, x / beta, sign)
-    quotient = _quotient(x, beta, inverse)
-    return select(quotient > 1.0, splat(1.0), select(quotient < -1.0, splat(-1.0), quotient))
-
-
-@device
-def _quotient(x: Any, beta: float, inverse: float | None) -> Any:
-    if inverse is None:
-        return x / beta
-    return x * inverse
+    slope = quotient(x, beta, inverse)
+    return select(slope > 1.0, splat(1.0), select(slope < -1.0, splat(-1.0), slope))
 
 
 @device
@@ -86,7 +81,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     norm = reciprocal(math.prod(shape)) if call.attrs["reduction"] == 1 else 1.0
     words = layouts(call.tensors, out.shape)
     tag = tag_of(out.dtype.name) if len({tensor.dtype for tensor in call.tensors}) == 1 else F32
-    inverse = 1 / beta if beta >= 2.0**-127 and math.frexp(beta)[0] == 0.5 else None
+    inverse = exact_inverse(beta)
     edge = None if 0.0 < beta < math.inf else True
     number, kinds = types.float32, (types.none if inverse is None else types.float32, types.none if edge is None else types.boolean)
     entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, *kinds, number, types.intp, types.intp, types.boolean)
