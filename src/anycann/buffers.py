@@ -1,4 +1,4 @@
-"""Memory for large results: given back when the result is dropped, and used again without paying for fresh pages.
+"""Views of memory by its address; and memory for large results: what dropped ones gave back, without paying for fresh pages.
 
 A page that a process touches for the first time costs more than a kernel's work on it. Results of at least POOLED_FROM
 bytes therefore come from blocks that earlier, dropped results have returned. At most the number of bytes in the variable
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["empty", "release_buffers"]
+__all__ = ["empty", "memory", "release_buffers"]
 
 POOLED_FROM = 1 << 20
 LINE = 64  # results begin at a cache line, so that kernels can write whole lines past the caches
@@ -99,3 +99,11 @@ def empty(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> "np.ndarray[Any, An
 def release_buffers() -> None:
     """Give the memory that is kept for coming results back to the system."""
     _pool.clear()
+
+
+def memory(
+    address: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None, writable: bool = False
+) -> "np.ndarray[Any, Any]":
+    """A NumPy view of memory at an address; byte strides. The caller keeps the memory alive."""
+    interface = {"version": 3, "shape": shape, "typestr": typestr, "data": (address, not writable), "strides": strides}
+    return np.asarray(type("Memory", (), {"__array_interface__": interface})())

@@ -3,7 +3,7 @@
 import importlib.util
 from typing import Any
 
-import numpy as np
+from anycann.buffers import memory
 
 __all__ = [
     "available",
@@ -89,13 +89,6 @@ class _Memory:
         self.__cuda_array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None}
 
 
-class _HostMemory:
-    """Bytes at an address of the host, for NumPy."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, False), "strides": None}
-
-
 def empty(size: int, device: str) -> tuple[object, int]:
     """Uninitialised memory of torch's allocator, whose reuse follows the order of the current stream: its owner and its address."""
     torch = need("workspace", device)
@@ -108,7 +101,7 @@ def _bytes(address: int, size: int, device: str) -> Any:
     torch = need("memory", device)
     if device != "cpu":
         return torch.as_tensor(_Memory(address, size), device=device)
-    return torch.from_numpy(np.asarray(_HostMemory(address, size)))
+    return torch.from_numpy(memory(address, (size,), "|u1", writable=True))
 
 
 def snapshot(address: int, size: int, device: str) -> tuple[object, int]:

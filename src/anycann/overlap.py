@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from anycann.tensor import Tensor, memory
+from anycann.buffers import memory
+from anycann.tensor import Tensor
 
 __all__ = ["between", "within"]
 

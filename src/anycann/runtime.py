@@ -16,7 +16,7 @@ from anycann.errors import AclnnError
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import Tensor, address_of, from_array, maker_like, memory, new_like, sketch, torch_kinds
+from anycann.tensor import Tensor, address_of, from_array, maker_like, new_like, sketch, torch_kinds
 from anycann.torch_match import torch_matcher
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
@@ -149,7 +149,7 @@ class Plan:
     def _copied(self, address: int, size: int) -> tuple[object, int]:
         if self.device != "cpu":
             return cuda.snapshot(address, size, self.device)
-        copy = memory(address, (size,), "|u1").copy()
+        copy = buffers.memory(address, (size,), "|u1").copy()
         return copy, address_of(copy)
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "contiguous_strides",
     "from_array",
     "maker_like",
-    "memory",
     "new_like",
     "out_of_storage",
     "sketch",
@@ -112,12 +111,6 @@ def out_of_storage(tensor: Tensor) -> str | None:
     if low >= 0 and high < room:
         return None
     return f"elements {low} to {high} of a storage of {room} (shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset})"
-
-
-def memory(address: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> "np.ndarray[Any, Any]":
-    """A read-only NumPy view of memory at an address; byte strides. The caller keeps the memory alive."""
-    interface = {"version": 3, "shape": shape, "typestr": typestr, "data": (address, True), "strides": strides}
-    return np.asarray(type("Memory", (), {"__array_interface__": interface})())
 
 
 def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: object = None) -> Tensor:

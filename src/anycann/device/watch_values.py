@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycann.buffers import memory
 from anycann.runtime import Plan
 from anycann.spec import compiled
-from anycann.tensor import Tensor, memory
+from anycann.tensor import Tensor
 
 __all__ = ["bits_of", "float_bits", "integer_bits", "limit_of", "strays"]
 

@@ -12,10 +12,11 @@ import numpy as np
 from operands import POISON, raw
 
 from anycann.bind import bind
+from anycann.buffers import memory
 from anycann.dtypes import by_numpy
 from anycann.runtime import Operator, operator_of
 from anycann.spec import Attr
-from anycann.tensor import Tensor, address_of, from_array, memory
+from anycann.tensor import Tensor, address_of, from_array
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda:0"
 GUARD = 256
