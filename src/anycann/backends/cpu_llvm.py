@@ -1,10 +1,12 @@
 """What `cpu_simd` is made of: the Numba types of vectors, tags and tables, and how their operations become LLVM code."""
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
@@ -17,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 LANES = 16
+_STRANGE = 0x01 | 0x20 | 0x80  # classes of numbers: quiet NaN, subnormal, signalling NaN
 Value: TypeAlias = Any  # an LLVM value
 
 I1, I8, I16, I32, I64 = (ir.IntType(width) for width in (1, 8, 16, 32, 64))
@@ -176,6 +179,12 @@ class Emit:
             return self.cast(self.b.fptrunc(clean, self.shaped(value, HALF)), I16)
         if tag == F16:
             return self.float_to_half(value)
+        if isinstance(value.type, ir.VectorType) and self.rounds_bf16():
+            return self.unless_strange([value], lambda: self.assembly("vcvtneps2bf16 $1, $0", lanes(I16), value), lambda: self.upper(value))
+        return self.upper(value)
+
+    def upper(self, value: Any) -> Any:
+        """The raw bits of the bfloat16 that are nearest to a float32, by integer operations."""
         rounded = self.rounded_above(value)
         return self.b.trunc(self.b.lshr(rounded, self.like(rounded, 16)), self.shaped(rounded, I16))
 
@@ -186,8 +195,40 @@ class Emit:
             return self.b.shuffle_vector(
                 self.narrowed(tag, low), self.narrowed(tag, high), ir.Constant(lanes(I32, count), list(range(count)))
             )
-        halves = [self.b.bitcast(self.rounded_above(value), lanes(I16, count)) for value in (low, high)]
-        return self.b.shuffle_vector(*halves, ir.Constant(lanes(I32, count), list(range(1, 2 * count, 2))))
+
+        def upper_halves() -> Value:
+            halves = [self.b.bitcast(self.rounded_above(value), lanes(I16, count)) for value in (low, high)]
+            return self.b.shuffle_vector(*halves, ir.Constant(lanes(I32, count), list(range(1, 2 * count, 2))))
+
+        if not self.rounds_bf16():
+            return upper_halves()
+        return self.unless_strange(
+            [low, high], lambda: self.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I16, count), low, high), upper_halves
+        )
+
+    def rounds_bf16(self) -> bool:
+        """Whether the CPU rounds to bfloat16, subnormal numbers to zero and NaN to some NaN."""
+        return self.has("avx512bf16") and self.has("avx512dq")
+
+    def unless_strange(self, values: list[Value], usual: Callable[[], Value], careful: Callable[[], Value]) -> Value:
+        """What `usual` gives, or `careful` if there is a NaN or a subnormal number among the float32 values."""
+        masks = [self.call("llvm.x86.avx512.fpclass.ps.512", lanes(I1), value, I32(_STRANGE)) for value in values]
+        found = self.b.bitcast(functools.reduce(self.b.or_, masks), ir.IntType(LANES))
+        with self.b.if_else(self.b.icmp_unsigned("!=", found, ir.IntType(LANES)(0)), likely=False) as (strange, ordinary):
+            with strange:
+                slow, slow_block = careful(), self.b.block
+            with ordinary:
+                fast, fast_block = usual(), self.b.block
+        result = self.b.phi(fast.type)
+        result.add_incoming(slow, slow_block)
+        result.add_incoming(fast, fast_block)
+        return result
+
+    def assembly(self, text: str, result: ir.Type, *args: Value) -> Value:
+        """One instruction on vector registers, for types that the LLVM binding cannot write."""
+        llvm.initialize_native_asmparser()
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        return self.b.asm(kind, text, ",".join(["=v", *["v"] * len(args)]), args, False)
 
     def rounded_above(self, value: Any) -> Any:
         """Bits whose upper half is the bfloat16 nearest to a float32."""
