@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import operator
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ SPARE = 1 << 14  # bytes of workspace that a thread keeps
 MATCHED = 8  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
 _SEQUENCES = (tuple, list)
+_KEY, _ADDRESS = operator.attrgetter("key"), operator.attrgetter("address")  # of descriptors
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,18 +158,20 @@ class Plan:
 class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("absent", "fixed", "known", "launch", "made", "makers", "match", "may_meet", "plan", "product")
+    __slots__ = ("absent", "fixed", "launch", "made", "makers", "match", "may_meet", "plan", "product", "varying")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         if plan.launch is None:
             raise RuntimeError("a plan without a kernel needs no recognition")
         self.plan, self.product = plan, product
         self.absent = plan.absent
-        self.fixed = tuple([attr or value is None for attr, value in zip(is_attr, values, strict=True)])  # what must be as it was
-        self.known: tuple[Any, ...] = tuple([_kept(value) if fixed else None for fixed, value in zip(self.fixed, values, strict=True)])
-        inputs = [value for fixed, value in zip(self.fixed, values, strict=True) if not fixed]
+        fixed = [i for i, (attr, value) in enumerate(zip(is_attr, values, strict=True)) if attr or value is None]
+        self.fixed = tuple([(i, _kept(values[i])) for i in fixed])  # what must be as it was
+        self.varying = tuple([i for i in range(len(values)) if i not in fixed])
+        inputs = [values[i] for i in self.varying]
         self.made, self.may_meet = all(value is None for value in outs), False
-        self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in plan.results])
+        results = plan.results if self.made else ()
+        self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
         arrays = [*inputs, *[out for out in (self.new() if self.made else outs) if out is not None]]
         self.launch: Launch
         self.match: Callable[[tuple[Any, ...]], Sequence[int] | None]
@@ -175,6 +179,9 @@ class Repeated:
             from anycann.backends.match import matcher
 
             self.match, self.launch = matcher(arrays, len(inputs)), plan.launch
+        elif type(inputs[0]) is Tensor:
+            self.match, self.launch = _descriptor_matcher(arrays), plan.run
+            self.may_meet = len(outs) > 1
         else:
             self.match, self.launch = torch_matcher(arrays), plan.launch if self.made else plan.run  # what is made overlaps nothing
             self.may_meet = not self.made and len(outs) > 1
@@ -188,7 +195,7 @@ class Repeated:
         if plan.launch is None or there > MATCHED or (any(given) and given != [result is not None for result in plan.results]):
             return False
         arrays |= {type(value) for value in outs if value is not None}
-        known = arrays == {np.ndarray} or arrays.issubset(torch_kinds())
+        known = arrays in ({np.ndarray}, {Tensor}) or arrays.issubset(torch_kinds())
         return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
 
     def new(self) -> tuple[Any, ...]:
@@ -199,16 +206,15 @@ class Repeated:
         """The addresses and the outputs of a call like the latest one; None if it is another."""
         if product is not self.product:
             return None
-        arrays = []
-        for fixed, known, value in zip(self.fixed, self.known, values, strict=True):
-            if not fixed:
-                arrays.append(value)
-            elif value is not known and (
+        for i, known in self.fixed:
+            value = values[i]
+            if value is not known and (
                 type(value) is not type(known)
                 or value != known
                 or (type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, known)])
             ):
                 return None
+        arrays = [values[i] for i in self.varying]
         if self.made:
             if any(value is not None for value in outs):
                 return None
@@ -228,6 +234,21 @@ class Repeated:
             return None
         addresses = iter(found)
         return [0 if absent else next(addresses) for absent in self.absent]
+
+
+def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], list[int] | None]:
+    """A function of as many descriptors: the addresses of their first elements if they describe what these do; None if not."""
+    keys, offsets = [tensor.key for tensor in tensors], [tensor.start - tensor.address for tensor in tensors]
+
+    def addresses(given: Sequence[Tensor]) -> list[int] | None:
+        try:
+            if [*map(_KEY, given)] != keys:
+                return None
+        except AttributeError:  # an array among them
+            return None
+        return [*map(operator.add, map(_ADDRESS, given), offsets)]
+
+    return addresses
 
 
 def _nothing() -> None:

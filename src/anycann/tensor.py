@@ -5,7 +5,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,11 @@ class Tensor:
     owner: object = None  # kept alive as long as the tensor
     device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
+    key: tuple[object, ...] = field(init=False, repr=False)  # all of it but where it lies
+
+    def __post_init__(self) -> None:
+        key = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
+        object.__setattr__(self, "key", key)
 
     @property
     def numel(self) -> int:
@@ -66,11 +71,6 @@ class Tensor:
             reach = (size - 1) * stride
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """All of a tensor but where it lies."""
-        return self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
 
     def layout(self) -> "Tensor":
         """The tensor without its memory: element (0, 0, …) at address 0."""
