@@ -30,10 +30,10 @@ _CODEGEN_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "LOOP_VECTORIZE", "SLP_V
 
 @functools.cache
 def _sources_digest() -> str:
-    """Hash of every Python file below `backends` and `ops`: whatever a kernel inlines is among them."""
+    """Hash of every Python file in the folders that have kernels: whatever a kernel inlines is among them."""
     package = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for folder in ("backends", "ops"):
+    for folder in ("backends", "bench", "ops"):
         for path in sorted((package / folder).rglob("*.py")):
             digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()

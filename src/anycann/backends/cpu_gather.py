@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_simd import (
     F32,
@@ -30,7 +30,7 @@ from anycann.backends.cpu_simd import (
     store1_i64,
     tag_of,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
 
 __all__ = ["GRAIN", "MOST_ROWS", "row_address", "sums_of_rows", "zero"]
@@ -112,7 +112,7 @@ def zero(given: None, i: int, m: int) -> Any:
     return splat(0.0)
 
 
-@kernel
+@partitioned
 def _add_rows(
     tag: Tag,
     p_rows: int,
@@ -128,9 +128,9 @@ def _add_rows(
     k: int,
     width: int,
     tile: int,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     """Results [start, stop) where the columns of a row lie side by side. Steps are the strides of columns.
 
@@ -163,7 +163,7 @@ def _add_rows(
         fence()
 
 
-@kernel
+@partitioned
 def _add_spread_rows(
     tag: Tag,
     p_rows: int,
@@ -179,9 +179,9 @@ def _add_spread_rows(
     k: int,
     width: int,
     tile: int,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     """The same for any column_step: tiles of rows are brought together one by one; a tile is at most BLOCK."""
     size, found, factors, scratch, total = itemsize(tag), stack(_LIST), stack(_LIST), stack(SCRATCH), stack(SCRATCH)
@@ -219,7 +219,7 @@ def sums_of_rows(source: Tensor, indices: Tensor, weights: Tensor | None, out: T
     beside = source.strides[1] == 1 or width == 1
     weight_strides = None if weights is None else weights.strides
     weights_type = types.none if weights is None else types.Tuple((tag_of(weights.dtype.name), types.intp, types.intp, types.intp))
-    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 12, types.boolean
+    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
     strides, stream = (*source.strides, *indices.strides, *out.strides), streams(out)
     tile = _tile(k, width, out.dtype.itemsize) if beside and out.strides[1] == 1 else BLOCK
@@ -227,10 +227,6 @@ def sums_of_rows(source: Tensor, indices: Tensor, weights: Tensor | None, out: T
 
     def run(p_source: int, p_indices: int, p_weights: int, p_out: int) -> None:
         weighted = None if weight_strides is None else (None, p_weights, *weight_strides)
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, p_source, p_indices, weighted, p_out, *strides, rows, k, width, tile, start, stop, stream)
-
-        parallel(piece, results, grain)
+        parallel(entry, (None, p_source, p_indices, weighted, p_out, *strides, rows, k, width, tile, stream), results, grain)
 
     return run

@@ -1,20 +1,17 @@
 """What the memory of this machine can do: the fastest of a few ways to copy, add, read, and gather rows, over buffers beyond the caches.
 
-Rates count each byte read and each byte written once. Kernels are compiled anew in every process: the kernel cache knows nothing
-of this file.
+Rates count each byte read and each byte written once.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 
 from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, store, store_stream
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import PartitionedKernel, parallel, partitioned
 from anycann.bench import machine
 from anycann.bench.timing import Spread, once, round_robin, spread
 from anycann.runtime import aligned_bytes
@@ -66,11 +63,13 @@ class Ceiling:
         }
 
 
+@partitioned
 def _copy(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         store(F32, out, i, load(F32, a, i))
 
 
+@partitioned
 def _copy_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         prefetch(a + 4 * i + ahead)
@@ -78,11 +77,13 @@ def _copy_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> N
     fence()
 
 
+@partitioned
 def _triad(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         store(F32, out, i, load(F32, a, i) + 3.0 * load(F32, b, i))
 
 
+@partitioned
 def _triad_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         prefetch(a + 4 * i + ahead)
@@ -91,6 +92,7 @@ def _triad_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> 
     fence()
 
 
+@partitioned
 def _read(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     i = start * LANES
     s0 = s1 = s2 = s3 = load(F32, a, i)
@@ -105,6 +107,7 @@ def _read(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     store(F32, out, start * LANES, s0 + s1 + s2 + s3)
 
 
+@partitioned
 def _read_two(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
     i = start * LANES
     s0 = s1 = s2 = s3 = load(F32, a, i)
@@ -120,6 +123,7 @@ def _read_two(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> No
     store(F32, out, start * LANES, s0 + s1 + s2 + s3)
 
 
+@partitioned
 def _rows(a: int, places: int, out: int, lines: int, many: int, ahead: int, next_row: int, start: int, stop: int) -> None:
     """Add `many` rows, whose addresses relative to a are listed, for each row of the output."""
     for row in range(start, stop):
@@ -154,12 +158,6 @@ _STREAMS = {  # name: mix, how, prefetch distances to try
 }
 
 
-@functools.cache
-def _compiled(function: Callable[..., None], arguments: int) -> Callable[..., None]:
-    entry: Callable[..., None] = numba.njit(nogil=True, error_model="numpy")(function).compile(types.void(*(types.intp,) * arguments))
-    return entry
-
-
 class Ceilings:
     """Buffers far larger than the last cache, and the ceilings of each number of threads, found when they are first asked for."""
 
@@ -172,12 +170,12 @@ class Ceilings:
             buffer.view(np.float32).fill(1.0)
         self.found: dict[tuple[int, Mix], Ceiling] = {}
 
-    def _streaming(self, function: Callable[..., None], ahead: int) -> Callable[[], None]:
-        entry, (a, b, out) = _compiled(function, 6), [address_of(buffer) for buffer in self.buffers]
-        return lambda: parallel(lambda start, stop: entry(a, b, out, ahead, start, stop), self.size // LINE, _GRAIN)
+    def _streaming(self, kernel: PartitionedKernel, ahead: int) -> Callable[[], None]:
+        entry, addresses = kernel.for_types(*(types.intp,) * 4), [address_of(buffer) for buffer in self.buffers]
+        return lambda: parallel(entry, (*addresses, ahead), self.size // LINE, _GRAIN)
 
     def _gathering(self, mix: Mix) -> Iterator[tuple[str, Callable[[], None]]]:
-        entry, (a, _, out) = _compiled(_rows, 9), [address_of(buffer) for buffer in self.buffers]
+        entry, (a, _, out) = _rows.for_types(*(types.intp,) * 7), [address_of(buffer) for buffer in self.buffers]
         lines = mix.row // LINE
         many = round(mix.reads)
         count = self.size // mix.row // many
@@ -185,10 +183,7 @@ class Ceilings:
         places = np.concatenate([order, order[:many]])  # the last row's next one
 
         def run(ahead: int, next_row: int) -> Callable[[], None]:
-            def piece(start: int, stop: int) -> None:
-                entry(a, address_of(places), out, lines, many, ahead, next_row, start, stop)
-
-            return lambda: parallel(piece, count)
+            return lambda: parallel(entry, (a, address_of(places), out, lines, many, ahead, next_row), count)
 
         yield "lines of all rows", run(0, 0)
         yield f"prefetched by {AHEAD[0]} bytes", run(AHEAD[0], 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
@@ -26,7 +26,7 @@ from anycann.backends.cpu_blocks import (
     sweep,
 )
 from anycann.backends.cpu_simd import F32, Tag, fence, tag_of
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_backward_v2.derivative import derivative_none, derivative_tanh
 from anycann.ops.gelu_backward_v2.tables import table
@@ -52,7 +52,7 @@ def _gradient(given: Any, i: int, m: int) -> Any:
     return fetch(grad, i, m) * _factor(x, i, m, p_table, tanh)
 
 
-@kernel
+@partitioned
 def _gelu(
     tag: Tag,
     tag_x: Tag,
@@ -62,9 +62,9 @@ def _gelu(
     words: int,
     p_table: int | None,
     tanh: bool | None,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     l_grad, l_x, l_out = words, words + LAYOUT, words + 2 * LAYOUT
     s_grad, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
@@ -89,16 +89,12 @@ def plan(call: Call) -> tuple[int, Launch]:
     slopes = None if tag_x == F32 else Held(table(call["self"].dtype.name, mode))
     p_table, tanh = None if slopes is None else slopes.address, True if mode == "tanh" and tag_x == F32 else None
     choice = types.none if p_table is None else types.intp, types.none if tanh is None else types.boolean
-    entry = _gelu.for_types(tag, tag_x, *(types.intp,) * 4, *choice, types.intp, types.intp, types.boolean)
+    entry = _gelu.for_types(tag, tag_x, *(types.intp,) * 4, *choice, types.boolean)
     stream, numel = streams(out), out.numel
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         grad, self, result = addresses
         p_table = None if slopes is None else slopes.address
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, None, grad, self, result, words.address, p_table, tanh, start, stop, stream)
-
-        parallel(piece, numel, _GRAIN)
+        parallel(entry, (None, None, grad, self, result, words.address, p_table, tanh, stream), numel, _GRAIN)
 
     return 0, launch

@@ -5,7 +5,7 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
@@ -22,7 +22,7 @@ from anycann.backends.cpu_blocks import (
     sweep,
 )
 from anycann.backends.cpu_simd import F32, Tag, fence, tag_of
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_v2.tables import table
 from anycann.ops.gelu_v2.value import value_none, value_tanh
@@ -48,8 +48,8 @@ def _values(given: Any, i: int, m: int) -> Any:
     return _value(x, p_table, tanh, i, m)
 
 
-@kernel
-def _gelu(tag: Tag, p_x: int, p_out: int, words: int, p_table: int | None, tanh: bool | None, start: int, stop: int, stream: bool) -> None:
+@partitioned
+def _gelu(tag: Tag, p_x: int, p_out: int, words: int, p_table: int | None, tanh: bool | None, stream: bool, start: int, stop: int) -> None:
     l_x, l_out = words, words + LAYOUT
     s_x, s_out = stack(SCRATCH), stack(SCRATCH)
     flat = start
@@ -72,16 +72,12 @@ def plan(call: Call) -> tuple[int, Launch]:
     results = None if tag == F32 else Held(table(x.dtype.name, mode))
     tanh = True if mode == 1 and tag == F32 else None
     choice = types.none if results is None else types.intp, types.none if tanh is None else types.boolean
-    entry = _gelu.for_types(tag, *(types.intp,) * 3, *choice, types.intp, types.intp, types.boolean)
+    entry = _gelu.for_types(tag, *(types.intp,) * 3, *choice, types.boolean)
     stream, numel = streams(out), out.numel
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_out = addresses
         p_table = None if results is None else results.address
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, p_x, p_out, words.address, p_table, tanh, start, stop, stream)
-
-        parallel(piece, numel, _GRAIN)
+        parallel(entry, (None, p_x, p_out, words.address, p_table, tanh, stream), numel, _GRAIN)
 
     return 0, launch

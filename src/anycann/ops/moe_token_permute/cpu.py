@@ -23,7 +23,7 @@ from anycann.backends.cpu_simd import (
     store1_i64,
     store_stream,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -113,7 +113,7 @@ def _copy(target: int, source: int, n: int, stream: bool) -> None:
             store(F32, target + i, 0, load(F32, source + i, 0))
 
 
-@kernel
+@partitioned
 def _copy_rows(
     p_tokens: int,
     p_places: int,
@@ -127,9 +127,9 @@ def _copy_rows(
     rows: int,
     k: int,
     width: int,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     """The copies of tokens [start, stop) whose place is below `rows`."""
     for token in range(start, stop):
@@ -153,7 +153,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     rows, k, width = call.axes["R"], call.axes["K"], call.axes["H"]
     wide, sort_strides = indices.dtype.name == "int64", (*indices.strides, 0)[:2]
     sort = _sort.for_types(*(types.intp,) * 3, types.boolean, *(types.intp,) * 5)
-    copy = _copy_rows.for_types(*(types.intp,) * 14, types.boolean)
+    copy = _copy_rows.for_types(*(types.intp,) * 12, types.boolean)
     strides, size, stream = (*tokens.strides, *places.strides, *out.strides), tokens.dtype.itemsize, streams(out)
     (place_stride,) = places.strides
     count, grain = tokens.shape[0], max(1, GRAIN // max(1, k * width))
@@ -161,10 +161,6 @@ def plan(call: Call) -> tuple[int, Launch]:
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_tokens, p_indices, p_out, p_places = addresses
         sort(p_indices, *sort_strides, wide, count, k, p_places, place_stride, workspace)
-
-        def piece(start: int, stop: int) -> None:
-            copy(p_tokens, p_places, p_out, *strides, size, rows, k, width, start, stop, stream)
-
-        parallel(piece, count, grain)
+        parallel(copy, (p_tokens, p_places, p_out, *strides, size, rows, k, width, stream), count, grain)
 
     return 24 * call.axes["L"], launch

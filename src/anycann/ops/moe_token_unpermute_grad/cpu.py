@@ -49,7 +49,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 from anycann.ops.moe_token_unpermute_grad.spec import RUN_H
 
@@ -125,16 +125,16 @@ def _copy(
     return result
 
 
-@kernel
+@partitioned
 def _weighted(
     tag: Tag,
     p_tag: Tag,
     addresses: tuple[int, int, int, int, int, int, int],
     strides: tuple[tuple[int, int], tuple[int, int], int, tuple[int, int], tuple[int, int], tuple[int, int]],
     sizes: tuple[int, int, int],
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     """Tokens [start, stop) with weights: their copies' gradients, and those of the weights."""
     (p_rows, p_grad, p_indices, p_probs, p_out, p_probs_grad, last), (rows, k, width) = addresses, sizes
@@ -158,7 +158,7 @@ def _weighted(
         fence()
 
 
-@kernel
+@partitioned
 def _rows(
     tag: Tag,
     p_grad: int,
@@ -170,9 +170,9 @@ def _rows(
     width: int,
     last: int,
     copies: bool,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     """Rows [start, stop) of the gradient: 0 if no index names them, else with `copies` the gradient of the token that does."""
     size, s_grad, s_out = itemsize(tag), stack(SCRATCH), stack(SCRATCH)
@@ -204,15 +204,12 @@ def plan(call: Call) -> tuple[int, Launch]:
     rows, k, width, entries, tag = call.axes["R"], call.axes["K"], call.axes["H"], call.axes["L"], tag_of(out.dtype.name)
     weighted, stream = call.get("probsOptional") is not None, streams(out)
     names = _last_names.for_types(*(types.intp,) * 5)
-    fill = _rows.for_types(tag, *(types.intp,) * 8, types.boolean, types.intp, types.intp, types.boolean)
+    fill = _rows.for_types(tag, *(types.intp,) * 8, types.boolean, types.boolean)
     (index_stride,) = indices.strides
     row_strides, tokens, grain = (*grad.strides, *out.strides), grad.shape[0], max(1, GRAIN // max(1, width))
 
     def fill_rows(addresses: Sequence[int], last: int) -> None:
-        def piece(start: int, stop: int) -> None:
-            fill(None, addresses[1], addresses[4], *row_strides, width, last, not weighted, start, stop, stream)
-
-        parallel(piece, rows, grain)
+        parallel(fill, (None, addresses[1], addresses[4], *row_strides, width, last, not weighted, stream), rows, grain)
 
     def without_weights(addresses: Sequence[int], workspace: int) -> None:
         names(addresses[2], index_stride, entries, rows, workspace)
@@ -221,18 +218,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     if not weighted:
         return 8 * rows, without_weights
     two, one = _pairs(2), types.intp
-    arguments = _pairs(7), types.Tuple((two, two, one, two, two, two)), _pairs(3), one, one, types.boolean
+    arguments = _pairs(7), types.Tuple((two, two, one, two, two, two)), _pairs(3), types.boolean
     entry = _weighted.for_types(tag, tag_of(probs.dtype.name), *arguments)
     strides = (row_source.strides, grad.strides, index_stride, probs.strides, out.strides, probs_grad.strides)
 
     def with_weights(addresses: Sequence[int], workspace: int) -> None:
         names(addresses[2], index_stride, entries, rows, workspace)
         operands = (*addresses, workspace)
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, None, operands, strides, (rows, k, width), start, stop, stream)
-
-        parallel(piece, tokens, max(1, grain // k))
+        parallel(entry, (None, None, operands, strides, (rows, k, width), stream), tokens, max(1, grain // k))
         fill_rows(addresses, workspace)
 
     return 8 * rows, with_weights

@@ -27,7 +27,7 @@ from anycann.backends.cpu_simd import (
     store1,
     tag_of,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress.spec import RUN_W
 from anycann.ops.windows import sequences
@@ -177,7 +177,7 @@ def _run(
             k += 2
 
 
-@kernel
+@partitioned
 def _compress(
     tag: Tag,
     addresses: tuple[int, int, int, int],
@@ -234,17 +234,13 @@ def plan(call: Call) -> tuple[int, Launch]:
     sizes, units = (windows, heads, width, block, stride, group), -(-windows // _WINDOWS) * -(-heads // group)
     slots, slot_bytes = -(-heads * block // 16) * 64, -(-block // stride) * group * width * 4
     widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)
-    compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2), types.intp, types.intp)
+    compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2))
 
     x_strides, weight_strides, out_strides = x.strides, weight.strides, out.strides
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         widen_weights(None, addresses[1], weight_strides, block, heads, workspace)
         operands, memory = (addresses[0], firsts.address, workspace, addresses[2]), (workspace + slots, slot_bytes)
-
-        def piece(start: int, stop: int) -> None:
-            compress(None, operands, x_strides, out_strides, sizes, memory, start, stop)
-
-        parallel(piece, units)
+        parallel(compress, (None, operands, x_strides, out_strides, sizes, memory), units)
 
     return slots + units * slot_bytes, launch

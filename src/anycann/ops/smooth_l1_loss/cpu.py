@@ -43,7 +43,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
@@ -62,7 +62,7 @@ def _losses(given: Any, i: int, m: int) -> Any:
     return select(size < beta, (x * 0.5) * quotient(x, beta, inverse), size - half)
 
 
-@kernel
+@partitioned
 def _smooth_l1(
     tag: Tag,
     p_self: int,
@@ -72,9 +72,9 @@ def _smooth_l1(
     beta: float,
     inverse: float | None,
     half: float,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT
     s_self, s_target, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
@@ -111,7 +111,7 @@ def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any) -> float:
     return total
 
 
-@kernel
+@partitioned
 def _partial_sums(
     tag: Tag,
     p_self: int,
@@ -174,27 +174,20 @@ def plan(call: Call) -> tuple[int, Launch]:
     kinds = number, types.none if inverse is None else number, number
     numel = math.prod(shape)
     if reduction == 0:
-        entry, stream = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, integer, integer, types.boolean), streams(out)
+        entry, stream = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), streams(out)
 
         def launch(addresses: Sequence[int], workspace: int) -> None:
-            def piece(start: int, stop: int) -> None:
-                entry(None, *addresses, words.address, *factors, start, stop, stream)
-
-            parallel(piece, numel, _GRAIN)
+            parallel(entry, (None, *addresses, words.address, *factors, stream), numel, _GRAIN)
 
         return 0, launch
 
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
-    add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, *(integer,) * 4)
+    add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, integer, integer)
     finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)
 
     def launch_sum(addresses: Sequence[int], workspace: int) -> None:
         p_self, p_target, p_out = addresses
-
-        def piece(start: int, stop: int) -> None:
-            add(None, p_self, p_target, words.address, *factors, numel, workspace, start, stop)
-
-        parallel(piece, count, _GRAIN // ELEMENTS_PER_PARTIAL)
+        parallel(add, (None, p_self, p_target, words.address, *factors, numel, workspace), count, _GRAIN // ELEMENTS_PER_PARTIAL)
         finish(None, p_out, workspace, count, divisor)
 
     return 8 * (count + LANES), launch_sum

@@ -11,11 +11,11 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import LAYOUT, SCRATCH, block_in, block_out, fetch, flush, layouts, room, stack, streams, sweep
 from anycann.backends.cpu_math import quotient
 from anycann.backends.cpu_simd import F32, Tag, absolute, fence, select, splat, tag_of
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss_backward.norm import reciprocal
@@ -42,7 +42,7 @@ def _gradient(given: Any, i: int, m: int) -> Any:
     return d * fetch(b_grad, i, m) * norm
 
 
-@kernel
+@partitioned
 def _smooth_l1(
     tag: Tag,
     p_grad: int,
@@ -54,9 +54,9 @@ def _smooth_l1(
     inverse: float | None,
     edge: bool | None,
     norm: float,
+    stream: bool,
     start: int,
     stop: int,
-    stream: bool,
 ) -> None:
     l_grad, l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
     s_grad, s_self, s_target, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
@@ -84,15 +84,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     inverse = exact_inverse(beta)
     edge = None if 0.0 < beta < math.inf else True
     number, kinds = types.float32, (types.none if inverse is None else types.float32, types.none if edge is None else types.boolean)
-    entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, *kinds, number, types.intp, types.intp, types.boolean)
+    entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, *kinds, number, types.boolean)
     stream, numel = streams(out), out.numel
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         grad, self, target, result = addresses
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, grad, self, target, result, words.address, beta, inverse, edge, norm, start, stop, stream)
-
-        parallel(piece, numel, _GRAIN)
+        parallel(entry, (None, grad, self, target, result, words.address, beta, inverse, edge, norm, stream), numel, _GRAIN)
 
     return 0, launch

@@ -1,0 +1,337 @@
+"""Kernels on all threads: pieces are handed over in machine code, without the GIL.
+
+A call puts its work into a slot of the pool, takes pieces of it like every other thread, and closes the slot when none is left. Workers
+look for open slots for a short while after their last piece, then sleep until a call wakes them. Which thread runs which piece is left
+to chance: kernels give the same bits for every partition.
+"""
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from anycann.backends.cpu import Kernel, device
+from anycann.backends.cpu_blocks import apart
+from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
+from anycann.backends.cpu_simd import load1_i64, store1_i64
+from anycann.backends.threads import get_num_threads
+
+__all__ = ["PartitionedKernel", "parallel", "partitioned"]
+
+_PIECES_PER_THREAD = 4  # evens out cores that are busy with something else
+_ALONE = 1  # pieces of `grain` units that are not worth another thread
+_ASLEEP = 8  # pieces that are done before another thread has woken up
+_AWAKE = 100e-6  # seconds for which a worker looks for the next piece before it sleeps
+_YIELD = 128  # looks, some microseconds, after which a thread that waits lets others of its core run
+
+_MUTEX, _CONDITION = 0, 64  # where they lie in the memory of a pool
+_WORKERS, _SLEEPERS, _CALLS = 128, 136, 144  # words: threads there are, those of them that sleep, those of them that are to wake up
+_FIRST_SLOT, _SLOTS, _SLOT = 256, 8, 256  # calls that share their work at the same time; others do it alone
+_STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
+_NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
+_FREE, _TAKEN, _OPEN = 0, 1, 2
+
+_INTP = types.intp
+
+
+def _cell(e: Emit, address: Value) -> Value:
+    return e.b.inttoptr(address, I64.as_pointer())
+
+
+@operation(_INTP, _INTP)
+def _read(e: Emit, address: Value) -> Value:
+    """The word that all threads see."""
+    return e.b.load_atomic(_cell(e, address), "seq_cst", 8, typ=I64)
+
+
+@operation(types.void, _INTP, _INTP)
+def _write(e: Emit, address: Value, value: Value) -> None:
+    e.b.store_atomic(value, _cell(e, address), "seq_cst", 8)
+
+
+@operation(_INTP, _INTP, _INTP)
+def _add(e: Emit, address: Value, value: Value) -> Value:
+    """Add to a word; what it was before."""
+    return e.b.atomic_rmw("add", _cell(e, address), value, "seq_cst")
+
+
+@operation(types.boolean, _INTP, _INTP, _INTP)
+def _exchange(e: Emit, address: Value, expected: Value, value: Value) -> Value:
+    """Write a word if it is what is expected, and whether it was."""
+    return e.b.extract_value(e.b.cmpxchg(_cell(e, address), expected, value, "seq_cst", "seq_cst"), 1)
+
+
+@operation(types.void)
+def _pause(e: Emit) -> None:
+    """Let the other half of the core go first."""
+    triple = e.context.codegen().magic_tuple()[0]
+    if triple.startswith(("x86_64", "i686")):
+        e.call("llvm.x86.sse2.pause", ir.VoidType())
+    elif triple.startswith(("aarch64", "arm64")):
+        e.call("llvm.aarch64.hint", ir.VoidType(), I32(1))
+
+
+def _system(e: Emit, name: str, *addresses: Value) -> None:
+    """Call a function of the operating system."""
+    e.call(name, I32, *(e.b.inttoptr(address, I8.as_pointer()) for address in addresses))
+
+
+@operation(types.void)
+def _let_others_run(e: Emit) -> None:
+    _system(e, "sched_yield")
+
+
+@operation(types.void, _INTP, _INTP)
+def _new_lock(e: Emit, mutex: Value, condition: Value) -> None:
+    """Make a mutex and a condition of memory."""
+    _system(e, "pthread_mutex_init", mutex, I64(0))
+    _system(e, "pthread_cond_init", condition, I64(0))
+
+
+@operation(types.void, _INTP)
+def _lock(e: Emit, mutex: Value) -> None:
+    _system(e, "pthread_mutex_lock", mutex)
+
+
+@operation(types.void, _INTP)
+def _unlock(e: Emit, mutex: Value) -> None:
+    _system(e, "pthread_mutex_unlock", mutex)
+
+
+@operation(types.void, _INTP, _INTP)
+def _await(e: Emit, condition: Value, mutex: Value) -> None:
+    """Sleep until a signal, without the lock; sometimes without one."""
+    _system(e, "pthread_cond_wait", condition, mutex)
+
+
+@operation(types.void, _INTP)
+def _signal(e: Emit, condition: Value) -> None:
+    """Wake a thread that awaits the condition."""
+    _system(e, "pthread_cond_signal", condition)
+
+
+@operation(types.void, _INTP, _INTP, _INTP, _INTP)
+def _invoke(e: Emit, code: Value, given: Value, start: Value, stop: Value) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [given, start, stop])
+
+
+@device
+def _wait(looks: int) -> None:
+    """Before the next look."""
+    if looks % _YIELD == _YIELD - 1:
+        _let_others_run()
+    else:
+        _pause()
+
+
+@device
+def _work(slot: int) -> None:
+    """Take pieces until none is left."""
+    code, given = load1_i64(slot + _CODE, 0), load1_i64(slot + _GIVEN, 0)
+    units, step = load1_i64(slot + _UNITS, 0), load1_i64(slot + _STEP, 0)
+    start = _add(slot + _NEXT, step)
+    while start < units:
+        _invoke(code, given, start, min(start + step, units))
+        start = _add(slot + _NEXT, step)
+
+
+@apart
+def _wake(pool: int, helpers: int) -> None:
+    """See to it that so many workers look for open slots, as far as there are any that sleep."""
+    _lock(pool + _MUTEX)
+    awake, sleepers = _read(pool + _WORKERS) - _read(pool + _SLEEPERS), _read(pool + _SLEEPERS)
+    called = max(0, min(helpers - awake, sleepers))
+    _write(pool + _SLEEPERS, sleepers - called)
+    _write(pool + _CALLS, _read(pool + _CALLS) + called)
+    for _ in range(called):
+        _signal(pool + _CONDITION)
+    _unlock(pool + _MUTEX)
+
+
+@apart
+def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int, wake: bool) -> None:
+    """Run code(given, start, stop) on pieces of [0, units), on this thread and up to so many workers."""
+    slot, end = pool + _FIRST_SLOT, pool + _FIRST_SLOT + _SLOTS * _SLOT
+    while slot < end and not _exchange(slot + _STATE, _FREE, _TAKEN):
+        slot += _SLOT
+    if slot == end:
+        _invoke(code, given, 0, units)
+        return
+    store1_i64(slot + _HELPERS, 0, helpers)
+    store1_i64(slot + _CODE, 0, code)
+    store1_i64(slot + _GIVEN, 0, given)
+    store1_i64(slot + _UNITS, 0, units)
+    store1_i64(slot + _STEP, 0, step)
+    _write(slot + _NEXT, 0)
+    _write(slot + _STATE, _OPEN)
+    if wake and _read(pool + _SLEEPERS) > 0:
+        _wake(pool, helpers)
+    _work(slot)
+    _write(slot + _STATE, _TAKEN)
+    looks = 0
+    while _read(slot + _INSIDE) != 0:
+        _wait(looks)
+        looks += 1
+    _write(slot + _STATE, _FREE)
+
+
+@device
+def _look(pool: int, looks: int) -> None:
+    """Work for open slots until so many looks at all of them have found none."""
+    idle = 0
+    while idle < looks:
+        for i in range(_SLOTS):
+            slot = pool + _FIRST_SLOT + i * _SLOT
+            if _read(slot + _STATE) == _OPEN and _read(slot + _NEXT) < load1_i64(slot + _UNITS, 0):
+                others = _add(slot + _INSIDE, 1)
+                # A slot that is open now stays as it is until this thread has left it.
+                if _read(slot + _STATE) == _OPEN and others < load1_i64(slot + _HELPERS, 0):
+                    _work(slot)
+                    idle = 0
+                _add(slot + _INSIDE, -1)
+        _wait(idle)
+        idle += 1
+
+
+def _prepare(pool: int, looks: int) -> None:
+    """Make a pool of memory that is zero; then look so often, to learn how long it takes."""
+    _new_lock(pool + _MUTEX, pool + _CONDITION)
+    _look(pool, looks)
+
+
+def _serve(pool: int, looks: int) -> None:
+    """Be a worker for ever: look, then sleep."""
+    while True:
+        _look(pool, looks)
+        _lock(pool + _MUTEX)
+        _write(pool + _SLEEPERS, _read(pool + _SLEEPERS) + 1)
+        while _read(pool + _CALLS) == 0:
+            _await(pool + _CONDITION, pool + _MUTEX)
+        _write(pool + _CALLS, _read(pool + _CALLS) - 1)
+        _unlock(pool + _MUTEX)
+
+
+_preparing, _serving = Kernel(_prepare), Kernel(_serve)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bound(typing_context: Any, body: types.Dispatcher, given: types.BaseTuple) -> Any:
+    """The addresses of the code of body(*given, start, stop) and of a copy of `given` on the stack, which it takes."""
+    call = body.get_call_type(typing_context, (*given.types, _INTP, _INTP), {})
+
+    def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Value:
+        compiled = body.dispatcher.overloads[call.args]
+        context.active_code_library.add_linking_library(compiled.library)
+        kind = values[1].type
+        code = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [I64, I64, I64]), builder.module.get_unique_name("piece"))
+        code.linkage = "internal"
+        code.attributes.add("noinline")
+        inside = ir.IRBuilder(code.append_basic_block())
+        own = inside.load(inside.inttoptr(code.args[0], kind.as_pointer()), typ=kind)
+        args = [inside.extract_value(own, i) for i in range(len(given.types))]
+        context.call_internal_no_propagate(inside, compiled.fndesc, call, [*args, *code.args[1:]])
+        inside.ret_void()
+        with builder.goto_entry_block():
+            memory = builder.alloca(kind)
+        builder.store(values[1], memory)
+        return context.make_tuple(builder, types.UniTuple(_INTP, 2), [builder.ptrtoint(code, I64), builder.ptrtoint(memory, I64)])
+
+    return types.UniTuple(_INTP, 2)(body, given), generate
+
+
+class PartitionedKernel(Kernel):
+    """A kernel that runs on all threads: `for_types` takes its types but for `start` and `stop`, and gives an entry for `parallel`."""
+
+    def __init__(self, body: Callable[..., None]) -> None:
+        inner = device(body)
+
+        @functools.wraps(body)
+        def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: bool) -> None:
+            code, address = _bound(inner, given)
+            if helpers == 0:
+                _invoke(code, address, 0, units)
+            else:
+                _share(pool, code, address, units, step, helpers, wake)
+
+        del entry.__wrapped__
+        super().__init__(entry)
+
+    def _compile(self, *types_: types.Type) -> Callable[..., Any]:
+        return super()._compile(types.Tuple(types_), *(_INTP,) * 4, types.boolean)
+
+
+def partitioned(body: Callable[..., None]) -> PartitionedKernel:
+    """Mark a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags, then the units [start, stop) to do."""
+    return PartitionedKernel(body)
+
+
+class _Pool:
+    """Worker threads, started when they are first asked for, and the memory by which calls meet them; forgotten after a fork."""
+
+    def __init__(self) -> None:
+        memory = np.zeros(_FIRST_SLOT + _SLOTS * _SLOT + 64, np.uint8)
+        start: int = memory.__array_interface__["data"][0]
+        self.address = start + -start % 64
+        self.words = memory[-start % 64 :][:_FIRST_SLOT].view(np.int64)
+        self.workers = self.looks = 0
+        self.shared = 0.0  # when a call last shared its work
+        self.lock = threading.Lock()
+
+    def grow(self, workers: int) -> None:
+        """Have so many workers, at least."""
+        prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP)  # before a fork can forget who compiles
+        with self.lock:
+            if self.looks == 0:
+                tried, start = 1 << 10, time.perf_counter()
+                prepare(self.address, tried)
+                self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
+            while self.workers < workers:
+                name = f"anycann-cpu-{self.workers}"
+                threading.Thread(target=serve, args=(self.address, self.looks), name=name, daemon=True).start()
+                self.workers += 1
+                self.words[_WORKERS // 8] = self.workers
+
+    def asleep(self) -> int:
+        """How many workers sleep."""
+        return int(self.words[_SLEEPERS // 8])
+
+
+_pool = _Pool()
+
+
+def _forget_threads() -> None:
+    global _pool
+    _pool = _Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def parallel(entry: Callable[..., None], given: tuple[Any, ...], units: int, grain: int = 1) -> None:
+    """Run a kernel's entry on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads.
+
+    A grain of more than one unit is as little as a piece should be; a few of them stay with the caller. Workers that sleep are woken for
+    many, and for calls that follow each other closely.
+    """
+    alone, asleep = (_ALONE * grain, _ASLEEP * grain) if grain > 1 else (1, 1)
+    helpers = 0 if units <= alone else min(get_num_threads(), -(-units // grain)) - 1
+    if helpers == 0:
+        entry(given, 0, units, units, 0, False)
+        return
+    step = max(grain, -(-units // ((helpers + 1) * _PIECES_PER_THREAD)))
+    step = -(-step // grain) * grain
+    pool = _pool
+    wake = units > asleep or time.perf_counter() - pool.shared < _AWAKE
+    if wake and pool.workers < helpers:
+        pool.grow(helpers)
+    entry(given, pool.address, units, step, helpers, wake)
+    pool.shared = time.perf_counter()

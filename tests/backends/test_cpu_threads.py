@@ -1,0 +1,132 @@
+"""The pool of threads: every unit is done once, whoever does it, however many calls share their work at the same time."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numba import types
+from numba.core.caching import NullCache
+
+import anycann
+from anycann.backends import cpu_threads
+from anycann.backends.cpu_blocks import stack
+from anycann.backends.cpu_simd import load1_i64, store1_i64
+from anycann.backends.cpu_threads import parallel, partitioned
+
+ONE = types.intp
+
+
+@partitioned
+def mark(done: int, pieces: int, first: int, start: int, stop: int) -> None:
+    """Count each unit; at its first one, the length of the piece."""
+    for i in range(start, stop):
+        store1_i64(done, i, load1_i64(done, i) + 1)
+    store1_i64(pieces, start, stop - start)
+
+
+@partitioned
+def who(found: int, rounds: int, start: int, stop: int) -> None:
+    """For each unit the stack of the thread that does it, which takes a while."""
+    place = stack(64)
+    for i in range(start, stop):
+        for k in range(rounds):
+            cpu_threads._add(place, k)  # is not optimised away
+        store1_i64(found, i, place)
+
+
+mark.dispatcher._cache = who.dispatcher._cache = NullCache()  # the disk cache does not know the sources of tests
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = anycann.get_num_threads()
+    yield
+    anycann.set_num_threads(before)
+
+
+def run_marks(units: int, grain: int) -> tuple[np.ndarray, np.ndarray]:
+    done, pieces = np.zeros(max(1, units), np.int64), np.zeros(max(1, units), np.int64)
+    parallel(mark.for_types(ONE, ONE, ONE), (done.ctypes.data, pieces.ctypes.data, 0), units, grain)
+    return done, pieces
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("grain", [1, 8, 1000])
+def test_each_unit_is_done_once_in_pieces_of_at_least_a_grain(threads: int, grain: int) -> None:
+    anycann.set_num_threads(threads)
+    for units in [0, 1, 2, 7, 8, 9, 16, 17, 63, 129, 1000, 2001, 16001, 40000]:
+        for _ in range(20):
+            done, pieces = run_marks(units, grain)
+            assert (done[:units] == 1).all()
+            lengths = pieces[pieces > 0]
+            assert lengths.sum() == units
+            assert (lengths[:-1] >= grain).all()
+
+
+def test_more_calls_at_the_same_time_than_slots() -> None:
+    anycann.set_num_threads(4)
+    wrong = []
+
+    def call(seed: int) -> None:
+        sizes = np.random.default_rng(seed).integers(1, 4000, 300)
+        for units in sizes:
+            done, _ = run_marks(int(units), 1)
+            if not (done == 1).all():
+                wrong.append(units)
+
+    callers = [threading.Thread(target=call, args=(seed,)) for seed in range(cpu_threads._SLOTS + 5)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+def stacks(units: int) -> int:
+    """How many threads did the units of a call that takes tens of milliseconds."""
+    found = np.zeros(units, np.int64)
+    parallel(who.for_types(ONE, ONE), (found.ctypes.data, 300_000), units)
+    assert (found != 0).all()
+    return len(set(found.tolist()))
+
+
+def test_as_many_threads_as_were_asked_for_and_no_more() -> None:
+    for threads in (4, 2, 3, 1):  # later calls find more workers than they may have
+        anycann.set_num_threads(threads)
+        taking_part = [stacks(64) for _ in range(10)]
+        assert max(taking_part) == threads, "a busy machine may leave one out now and then, not always"
+
+
+def test_workers_fall_asleep_and_are_woken() -> None:
+    anycann.set_num_threads(2)
+    for _ in range(3):
+        assert max(stacks(64) for _ in range(10)) == 2
+        time.sleep(0.02)
+        before = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - before < 0.05
+        assert cpu_threads._pool.asleep() == cpu_threads._pool.workers
+
+
+def test_a_child_process_has_a_pool_of_its_own() -> None:
+    script = """
+import os, sys
+import numpy as np
+import anycann
+anycann.set_num_threads(2)
+x = np.linspace(-3, 3, 1 << 21, dtype=np.float32)
+expected = anycann.gelu_v2(x)
+child = os.fork()
+same = np.array_equal(anycann.gelu_v2(x), expected)
+if child == 0:
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
+"""
+    if not hasattr(os, "fork"):
+        pytest.skip("there is no fork here")
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
