@@ -44,11 +44,11 @@ from anycann.backends.cpu_llvm import (
 )
 
 __all__ = [
-    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma", "from_bits",
-    "gather", "i32x16", "iota", "itemsize", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64", "load_bits", "load_bits_tail",
-    "load_f64", "load_tail", "lookup", "mask16", "narrow", "prefetch", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1",
-    "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of",
-    "to_float", "widen",
+    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
+    "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
+    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "lookup", "mask16", "narrow", "pack", "prefetch", "prefetch_far",
+    "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64",
+    "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -75,6 +75,22 @@ def load(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
 def load_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
     """n <= 16 elements from i on, 0 in the other lanes; memory beyond is not touched."""
     return e.widened(tag, e.read_tail(address, i, tag.itemsize, raw_type(tag), n))
+
+
+@operation(types.UniTuple(f32x16, 2), Tag, _INTP, _INTP)
+def load_pair(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
+    """`load` of 32 elements: the first 16, and the others."""
+    if tag == BF16 and e.has("avx512bw"):  # one shuffle instead of widening both halves
+        pairs = ir.Constant(lanes(I32, 2 * LANES), [k // 2 + LANES * (k % 2) for k in range(2 * LANES)])
+        raw = e.read(address, i, tag.itemsize, lanes(I16, 2 * LANES))
+        woven = e.b.bitcast(e.b.shuffle_vector(raw, raw, pairs), lanes(I32))
+        halves = [e.b.shl(woven, e.like(woven, 16)), e.b.and_(woven, e.like(woven, 0xFFFF0000))]
+        wide = [e.cast(half, FLOAT) for half in halves]
+    else:
+        halves = [e.read(e.b.add(address, I64(LANES * tag.itemsize * k)), i, tag.itemsize, raw_type(tag)) for k in range(2)]
+        wide = [e.widened(tag, half) for half in halves]
+    both = ir.Constant(ir.ArrayType(lanes(FLOAT), 2), ir.Undefined)
+    return e.b.insert_value(e.b.insert_value(both, wide[0], 0), wide[1], 1)
 
 
 @operation(i32x16, Tag, _INTP, _INTP)
@@ -119,6 +135,31 @@ def store_pair(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value
         e.write(e.b.add(address, I64(64)), i, tag.itemsize, e.narrowed(tag, v1))
 
 
+@operation(i32x16, (F16, BF16), f32x16, f32x16)
+def pack(e: Emit, tag: Tag, v0: Value, v1: Value) -> Value:
+    """The bits of 32 elements, each rounded once to 16 bits. None may be a NaN or, for bfloat16, a subnormal number."""
+    if tag == BF16 and e.rounds_bf16():
+        return e.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I32), v0, v1)
+    if tag == F16 and e.converts_half():
+        halves = [e.cast(e.b.fptrunc(v, lanes(ir.HalfType())), I16) for v in (v0, v1)]
+        return e.b.bitcast(e.b.shuffle_vector(*halves, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES)))), lanes(I32))
+    return e.b.bitcast(e.narrowed_pair(tag, v0, v1), lanes(I32))
+
+
+@operation(i32x16, i32x16, i32x16, _INTP)
+def joined(e: Emit, before: Value, after: Value, k: Value) -> Value:
+    """The last k < 16 lanes of one vector, then the first lanes of the next."""
+    if e.has("avx512f"):
+        index = e.b.sub(e.b.add(e.iota(), e.splat(I32(LANES))), e.splat(e.b.trunc(k, I32)))
+        return e.call("llvm.x86.avx512.vpermi2var.d.512", before.type, before, index, after)
+    with e.b.goto_entry_block():
+        memory = e.b.alloca(lanes(I32, 2 * LANES))
+    place = e.b.ptrtoint(memory, I64)
+    e.write(place, I64(0), 64, before)
+    e.write(place, I64(1), 64, after)
+    return e.read(place, e.b.sub(I64(LANES), k), 4, lanes(I32))
+
+
 @operation(types.void, Tag, _INTP, _INTP, f32x16, f32x16)
 def store_line(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value) -> None:
     """`store` of 32 elements past the caches; the place must be aligned to 64 bytes."""
@@ -139,6 +180,12 @@ def _stream(e: Emit, tag: Tag, address: Value, i: Value, line: Value) -> None:
 def prefetch(e: Emit, address: Value) -> None:
     """Ask for the line at an address to be read into the nearest cache; any address is allowed."""
     e.call("llvm.prefetch.p0", ir.VoidType(), e.b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1))
+
+
+@operation(types.void, _INTP)
+def prefetch_far(e: Emit, address: Value) -> None:
+    """`prefetch` into the second cache only, which holds more of them at a time."""
+    e.call("llvm.prefetch.p0", ir.VoidType(), e.b.inttoptr(address, I8.as_pointer()), I32(0), I32(2), I32(1))
 
 
 @operation(types.void)
