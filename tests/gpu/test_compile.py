@@ -106,8 +106,8 @@ def test_what_is_contiguous_is_read_and_written_16_bytes_at_a_time(capability: i
         assert kernel["loads"] == 2 * k, "an index for each row"
         assert kernel["vector stores"] == kernel["stores"] == 1, kernel
         kernel = found[f"moe_token_permute {k}"]["_copy_rows"]
-        assert (kernel["vector loads"], kernel["loads"]) == (1, 1 + k), "a row once, and its places"
-        assert kernel["vector stores"] == kernel["stores"] == k, kernel
+        assert kernel["vector loads"] == 1, "a row, once"
+        assert kernel["vector stores"] == kernel["stores"] - 1 == k, "all but the places"
     (kernel,) = found["smooth_l1_loss 0"].values()
     assert kernel["vector loads"] == kernel["loads"] == 4, kernel
     assert kernel["vector stores"] == kernel["stores"] == 2, kernel

@@ -1,4 +1,7 @@
-"""Sums and copies of rows that indices name: a program takes a block of columns of one result, or of one row that is copied.
+"""Sums and copies of rows that indices name: a program takes a block of columns of one result, or one row that is copied.
+
+A row is copied in blocks of columns, one after the other, so that its places are found once; where there are too few rows to fill a GPU,
+several programs share the blocks of a row, and all of them find the places.
 
 Sums are those of cpu_gather.py; all gathers of a program are issued first. An index that is negative or not below the number of rows is
 skipped, and so is a row whose weight is 0. The others are added in float32 in the order of their indices, starting from the first; a sum
@@ -9,13 +12,16 @@ import triton
 import triton.language as tl
 
 from anycann.backends.gpu import Start, cdiv, jit, load, store, type_of
+from anycann.backends.gpu_sort import Tiles, place_of
 from anycann.tensor import Tensor
 
 __all__ = ["copies_of_rows", "sums_of_rows"]
 
 _BYTES = 4096  # of a row in a program, at most
 _THREAD = 16  # bytes of a row for each thread
-_UNROLLED = 16  # rows that are gathered at once, at most
+_UNROLLED = 16  # rows that are gathered, or copies that are written, at once, at most, a power of two
+_PROGRAMS = 2048  # that fill a GPU
+_SEARCHES = 2  # of tiles for each thread, at once
 
 
 @jit
@@ -65,29 +71,44 @@ def _copy_rows(
     p_source: tl.tensor,
     p_places: tl.tensor,
     p_out: tl.tensor,
+    p_within: tl.tensor,
+    p_sorted: tl.tensor,
+    p_smaller: tl.tensor,
     rows: tl.tensor,
     width: tl.tensor,
     blocks: tl.tensor,
+    shares: tl.tensor,
     k: tl.tensor,
+    sizes: tl.tuple,
     strides: tl.tuple,
     place_stride: tl.tensor,
     out_strides: tl.tuple,
     T: tl.constexpr,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
+    T_KEY: tl.constexpr,
+    TILE: tl.constexpr,
+    SMALL: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ) -> None:
-    number = (tl.program_id(0) // blocks).to(tl.int64)
-    columns = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
-    m = columns < width
-    row = tl.load(p_source.to(tl.pointer_type(T)) + number * strides[0] + columns * strides[1], mask=m, other=0)
+    number, share = (tl.program_id(0) // shares).to(tl.int64), tl.program_id(0) % shares
     for group in range(0, k, K):
-        places: tl.tuple = ()
-        for j in tl.static_range(K):
-            p_place = p_places.to(tl.pointer_type(tl.int32)) + (number * k + group + j) * place_stride
-            places += (tl.load(p_place, mask=group + j < k, other=0x7FFFFFFF),)
-        for j in tl.static_range(K):
-            keep = m & (columns * 0 + places[j] < rows)
-            tl.store(p_out.to(tl.pointer_type(T)) + places[j].to(tl.int64) * out_strides[0] + columns * out_strides[1], row, mask=keep)
+        j = group + tl.arange(0, K)  # [K]
+        at, m = number * k + j, j < k
+        places = p_places.to(tl.pointer_type(tl.int32)) + at * place_stride
+        if AT_ONCE > 0:
+            place = place_of((p_within, p_sorted, p_smaller), at, m, sizes, T_KEY, TILE, SMALL, AT_ONCE)
+            tl.store(places, place, mask=m & (j * 0 + share == 0))
+        else:
+            place = tl.load(places, mask=m, other=0)
+        keep = (m & (place < rows))[:, None]
+        o_out = place.to(tl.int64)[:, None] * out_strides[0]
+        for block in range(share, blocks, shares):
+            columns = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]  # [1, BLOCK]
+            m_columns = columns < width
+            row = tl.load(p_source.to(tl.pointer_type(T)) + number * strides[0] + columns * strides[1], mask=m_columns, other=0)
+            p_copies = p_out.to(tl.pointer_type(T)) + o_out + columns * out_strides[1]  # [K, BLOCK]
+            tl.store(p_copies, tl.broadcast_to(row, [K, BLOCK]), mask=keep & m_columns)
 
 
 def _block(source: Tensor) -> tuple[int, int]:
@@ -97,16 +118,19 @@ def _block(source: Tensor) -> tuple[int, int]:
     return block, block // (32 * vector)
 
 
-def copies_of_rows(source: Tensor, places: Tensor, out: Tensor, k: int) -> Start:
-    """A launch on the addresses of source, places and out: row t of source goes to the rows places[t * k + i] of out, if there are such.
+def copies_of_rows(source: Tensor, places: Tensor, out: Tensor, k: int, tiles: Tiles) -> Start:
+    """A launch on the addresses of source, places, out and the tiles' parts: row t of source goes to some rows of out, if there are such.
 
-    Bits are copied as they are; places are not negative.
+    These are the places of the keys t * k + i. They are written, too, unless there is one tile: then they are read. Bits are copied as
+    they are.
     """
     (number, width), (block, warps) = source.shape, _block(source)
-    blocks = cdiv(width, block)
-    shape = out.shape[0], width, blocks, k, source.strides, places.strides[0], out.strides
+    blocks, side = cdiv(width, block) if out.numel else 0, triton.next_power_of_2(min(k, _UNROLLED))
+    shares = max(1, min(blocks, cdiv(_PROGRAMS, number)))
+    shape = out.shape[0], width, blocks, shares, k, tiles.sizes, source.strides, places.strides[0], out.strides
     kind = tl.uint16 if source.dtype.itemsize == 2 else tl.uint32
-    return Start(_copy_rows, number * blocks, source.device, warps, *shape, kind, min(k, _UNROLLED), block)
+    choices = kind, side, block, *tiles.choices, tiles.at_once(_SEARCHES * 32 * warps // side)
+    return Start(_copy_rows, number * shares, source.device, warps, *shape, *choices)
 
 
 def sums_of_rows(source: Tensor, indices: Tensor, weights: Tensor | None, out: Tensor, k: int) -> Start:

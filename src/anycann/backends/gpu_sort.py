@@ -1,143 +1,141 @@
-"""Places in a stable order, for any integers as keys: tiles are sorted by counting, then merged, all in a number of launches that only
-depends on how many keys there are.
+"""Places in a stable order, for any integers as keys, in one launch of its own and a search in the launch that needs the places.
 
-A sort by digits would need passes for as many digits as keys differ in, which the host may not look at, and three launches for each. Here
-the place of a key in a tile is the number of keys of the tile that come before it. To merge tiles, a key adds up how many come before it
-in each of up to 64 sorted runs, all of which are searched by halves at once. So many keys take one launch (the count alone) up to 2,048,
-two up to 32,768, three up to 2,097,152, and one more for each factor of 64. Nothing depends on the order in which programs run.
+The launch sorts tiles of 2,048 keys: the place of a key in its tile is the number of keys of the tile that come before it. If there is
+one tile, that is all. Else a key's place is its place in its tile plus, for each other tile, the number of its keys that come before.
+For keys from 0 to 511, experts for example, the launch has counted these numbers; they lie side by side, and one is read for each tile.
+Groups with any other key are searched by halves in all tiles at once, with 12 probes for each. So a place among n keys costs n / 2,048
+reads, or n / 171 probes, and all places n times that. Nothing depends on the order in which programs run.
 """
 
-from collections.abc import Callable
-
+import triton
 import triton.language as tl
 
 from anycann.backends.gpu import Start, cdiv, jit, nest, offsets
 from anycann.tensor import Tensor
 
-__all__ = ["stable_places"]
+__all__ = ["Tiles", "place_of"]
 
-_WHOLE = 2048  # so many keys are counted at once, a power of two
-_TILE = 512  # of more keys, a power of two
-_FAN = 64  # runs that are merged at once, at most, a power of two
-_KEYS, _OTHERS = 8, 128  # of a step of the count
-_SEARCHES = 2048  # of a program
+_TILE = 2048  # keys, a power of two
+_SMALL = 512  # keys from 0 up to this one are looked up
+_KEYS, _OTHERS = 8, 128  # of a step of the count, powers of two, the second not less
 _WARPS = 4
-_TYPES = {"int32": tl.int32, "int64": tl.int64}
+_AT_ONCE = 128  # tiles that are searched at once, at most, a power of two
+_TYPES = {"int32": (tl.int32, 2**31 - 1), "int64": (tl.int64, 2**63 - 1)}
+
+
+@jit
+def _others(
+    keys: tl.tensor, start: tl.tensor, tile: tl.tuple, loops: tl.tuple, N: tl.constexpr, LARGEST: tl.constexpr, OTHERS: tl.constexpr
+) -> tl.tensor:
+    """Keys of a tile from `start` on, [1, OTHERS], and the largest number behind its end."""
+    (begin, count), j = tile, start + tl.arange(0, OTHERS)
+    return tl.load(keys + offsets(begin + j, loops[0], loops[1], N), mask=j < count, other=LARGEST)[None, :]
 
 
 @jit
 def _count(
     p_keys: tl.tensor,
+    p_within: tl.tensor,
     p_sorted: tl.tensor,
-    p_ids: tl.tensor,
-    p_out: tl.tensor,
+    p_smaller: tl.tensor,
     numel: tl.tensor,
-    tile: tl.tensor,
-    sizes: tl.tuple,
-    strides: tl.tuple,
-    out_stride: tl.tensor,
+    tiles: tl.tensor,
+    loops: tl.tuple,
+    within_stride: tl.tensor,
     T: tl.constexpr,
     N: tl.constexpr,
-    LAST: tl.constexpr,
+    LARGEST: tl.constexpr,
+    TILE: tl.constexpr,
+    BOUNDS: tl.constexpr,
     KEYS: tl.constexpr,
     OTHERS: tl.constexpr,
 ) -> None:
-    """Sort each tile, or with LAST the one tile that there is."""
-    first = tl.program_id(0).to(tl.int64) * KEYS
-    begin = first // tile * tile
-    own, count = (first - begin).to(tl.int32) + tl.arange(0, KEYS), tl.minimum(numel - begin, tile).to(tl.int32)  # [KEYS]
-    keys, m = p_keys.to(tl.pointer_type(T)), own < count
-    key = tl.load(keys + offsets(begin + own, sizes, strides, N), mask=m, other=0)  # [KEYS]
+    """Count the keys of a tile that come before each of KEYS of them, or of the bounds 0, 1, … that follow them; no bounds: one tile."""
+    programs = (TILE + BOUNDS + KEYS - 1) // KEYS  # of a tile
+    number, first = tl.program_id(0) // programs, tl.program_id(0) % programs * KEYS
+    begin = number.to(tl.int64) * TILE
+    own, count = first + tl.arange(0, KEYS), tl.minimum(numel - begin, TILE).to(tl.int32)  # [KEYS]
+    keys, m, bound, tile = p_keys.to(tl.pointer_type(T)), own < count, own - TILE, (begin, count)
+    key = tl.load(keys + offsets(begin + own, loops[0], loops[1], N), mask=m, other=0)
+    key = tl.where(bound < 0, key, bound.to(T))[:, None]  # [KEYS, 1]
+    near = tl.where(first < TILE, first // OTHERS * OTHERS, 0)  # keys of a step before or after this one all are earlier or later ones
     before = tl.full([KEYS, OTHERS], 0, tl.int32)
-    for start in range(0, count, OTHERS):
-        j = start + tl.arange(0, OTHERS)  # [OTHERS]
-        other = tl.load(keys + offsets(begin + j, sizes, strides, N), mask=j < count, other=0)[None, :]
-        comes = (other < key[:, None]) | ((other == key[:, None]) & (j[None, :] < own[:, None]))  # [KEYS, OTHERS]
-        before += (comes & (j < count)[None, :]).to(tl.int32)
-    place = begin + tl.sum(before, 1)
-    if LAST:
-        tl.store(p_out.to(tl.pointer_type(tl.int32)) + own.to(tl.int64) * out_stride, place.to(tl.int32), mask=m)
-    else:
-        tl.store(p_sorted.to(tl.pointer_type(T)) + place, key, mask=m)
-        tl.store(p_ids.to(tl.pointer_type(tl.int32)) + place, (begin + own).to(tl.int32), mask=m)
+    for start in tl.range(0, near, OTHERS, loop_unroll_factor=4):
+        before += (_others(keys, start, tile, loops, N, LARGEST, OTHERS) <= key).to(tl.int32)
+    other, earlier = _others(keys, near, tile, loops, N, LARGEST, OTHERS), near + tl.arange(0, OTHERS)[None, :] < own[:, None]
+    before += ((other < key) | ((other == key) & earlier & (bound < 0)[:, None])).to(tl.int32)
+    for start in tl.range(near + OTHERS, count, OTHERS, loop_unroll_factor=4):
+        before += (_others(keys, start, tile, loops, N, LARGEST, OTHERS) < key).to(tl.int32)
+    place = tl.sum(before, 1)
+    tl.store(p_within.to(tl.pointer_type(tl.int32)) + (begin + own) * within_stride, place, mask=m)
+    if BOUNDS > 0:
+        tl.store(p_sorted.to(tl.pointer_type(T)) + begin + place, tl.reshape(key, [KEYS]), mask=m)
+        p_bound = p_smaller.to(tl.pointer_type(tl.int32)) + bound.to(tl.int64) * tiles + number
+        tl.store(p_bound, place, mask=(bound >= 0) & (bound < BOUNDS))
 
 
 @jit
-def _merge(
-    p_keys: tl.tensor,
-    p_ids: tl.tensor,
-    p_sorted: tl.tensor,
-    p_sorted_ids: tl.tensor,
-    p_out: tl.tensor,
-    numel: tl.tensor,
-    out_stride: tl.tensor,
+def place_of(
+    parts: tl.tuple,
+    at: tl.tensor,
+    m: tl.tensor,
+    sizes: tl.tuple,
     T: tl.constexpr,
-    LOG_RUN: tl.constexpr,
-    FAN: tl.constexpr,
-    LAST: tl.constexpr,
-    KEYS: tl.constexpr,
-) -> None:
-    """Merge FAN runs of 2 ** LOG_RUN sorted keys each; the last one may be shorter. LAST: write the places, by the keys' numbers."""
-    first = tl.program_id(0).to(tl.int64) * KEYS
-    group = first >> LOG_RUN
-    own_run = (group % FAN).to(tl.int32)
-    group = (group - own_run) << LOG_RUN
-    at, run = first + tl.arange(0, KEYS), tl.arange(0, FAN)  # [KEYS], [FAN]
-    keys, m = p_keys.to(tl.pointer_type(T)), at < numel
-    key = tl.load(keys + at, mask=m, other=0)[None, :]  # [1, KEYS]
-    begin = group + (run.to(tl.int64) << LOG_RUN)  # [FAN]
-    count = tl.minimum(numel - begin, 1 << LOG_RUN)[:, None]  # [FAN, 1]
-    earlier = (run < own_run)[:, None]
-    before = tl.full([FAN, KEYS], 0, tl.int32)
-    for halving in tl.static_range(LOG_RUN + 1):
-        enough = before + (1 << (LOG_RUN - halving))  # [FAN, KEYS]
-        there = (enough <= count) & m[None, :]
-        other = tl.load(keys + begin[:, None] + (enough - 1), mask=there, other=0)
-        comes = (other < key) | ((other == key) & earlier)
-        before = tl.where(there & comes, enough, before)
-    own = (at - group - (own_run.to(tl.int64) << LOG_RUN)).to(tl.int32)[None, :]
-    before = tl.where((run == own_run)[:, None], own, before)
-    place, number = group + tl.sum(before, 0), tl.load(p_ids.to(tl.pointer_type(tl.int32)) + at, mask=m, other=0)
-    if LAST:
-        tl.store(p_out.to(tl.pointer_type(tl.int32)) + number.to(tl.int64) * out_stride, place.to(tl.int32), mask=m)
-    else:
-        tl.store(p_sorted.to(tl.pointer_type(T)) + place, tl.reshape(key, [KEYS]), mask=m)
-        tl.store(p_sorted_ids.to(tl.pointer_type(tl.int32)) + place, number, mask=m)
+    TILE: tl.constexpr,
+    SMALL: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> tl.tensor:
+    """The places of the keys with the numbers `at`, where m is set; AT_ONCE tiles are searched side by side."""
+    p_within, p_sorted, p_smaller = parts
+    keys, smaller, (numel, tiles) = p_sorted.to(tl.pointer_type(T)), p_smaller.to(tl.pointer_type(tl.int32)), sizes
+    within = tl.load(p_within.to(tl.pointer_type(tl.int32)) + at, mask=m, other=0)  # [K]
+    key = tl.load(keys + at // TILE * TILE + within, mask=m, other=0)
+    large = tl.max(((key < 0) | (key >= SMALL)).to(tl.int32), 0)
+    key, own = key[:, None], (at // TILE).to(tl.int32)[:, None]  # [K, 1]
+    total = tl.full([at.shape[0], AT_ONCE], 0, tl.int32)
+    for first in range(0, tiles, AT_ONCE):
+        tile = first + tl.arange(0, AT_ONCE)[None, :]  # [1, AT_ONCE]
+        there = m[:, None] & (tile < tiles) & (tile != own)  # [K, AT_ONCE]
+        if large == 0:
+            bound = key.to(tl.int64) + (tile < own)
+            total += tl.load(smaller + bound * tiles + tile, mask=there, other=0)
+        else:
+            begin, before, half = tile.to(tl.int64) * TILE, total * 0, TILE
+            while half > 0:
+                enough = before + half
+                inside = there & (begin + enough <= numel) & (enough <= TILE)
+                other = tl.load(keys + begin + (enough - 1), mask=inside, other=0)
+                comes = (other < key) | ((other == key) & (tile < own))
+                before, half = tl.where(inside & comes, enough, before), half // 2
+            total += before
+    return within + tl.sum(total, 1)
 
 
-def _levels(tiles: int) -> tuple[int, int]:
-    """How often runs are merged, and how many at once, a power of two."""
-    levels, fan = 0, 1
-    while _FAN**levels < tiles:
-        levels += 1
-    while fan**levels < tiles:
-        fan *= 2
-    return levels, fan
-
-
-def stable_places(keys: Tensor, out: Tensor) -> tuple[int, Callable[[int, int, int], None]]:
-    """The workspace, and a function of the addresses of keys, out and workspace: out[i] is the place of key i, in row-major order.
+class Tiles:
+    """The launch that sorts tiles of keys, and what `place_of` takes, if there are several; of one tile, the launch writes the places.
 
     `out` is int32 of rank 1, and keys are int32 or int64, fewer than 2^31. Equal keys keep their order.
     """
-    numel, size, kind = keys.numel, keys.dtype.itemsize, _TYPES[keys.dtype.name]
-    tile = _WHOLE if numel <= _WHOLE else _TILE
-    levels, fan = _levels(cdiv(numel, tile))
-    loops, (stride,) = nest([keys], keys.shape), out.strides
-    grid, sizes = cdiv(numel, _KEYS), (loops.sizes, loops.strides[0], stride, kind, len(loops.sizes))
-    count = Start(_count, grid, keys.device, _WARPS, numel, tile, *sizes, levels == 0, _KEYS, _OTHERS)
-    merges, log_run, side = [], tile.bit_length() - 1, min(tile, _SEARCHES // fan)
-    for level in range(levels):
-        choices = kind, log_run, fan, level == levels - 1, side
-        merges.append(Start(_merge, cdiv(numel, side), keys.device, _WARPS, numel, stride, *choices))
-        log_run += fan.bit_length() - 1
-    rooms = min(levels, 2)  # for keys and their numbers, which merges read and write in turn
 
-    def run(p_keys: int, p_out: int, workspace: int) -> None:
-        ids = workspace + rooms * size * numel
-        halves = [(workspace, ids), (workspace + (rooms - 1) * size * numel, ids + (rooms - 1) * 4 * numel)]
-        count(p_keys, *halves[0], p_out)
-        for level, merge in enumerate(merges):
-            merge(*halves[level % 2], *halves[~level % 2], p_out)
+    def __init__(self, keys: Tensor, out: Tensor) -> None:
+        numel, (kind, largest), loops = keys.numel, _TYPES[keys.dtype.name], nest([keys], keys.shape)
+        self.number = cdiv(numel, _TILE)
+        self.several = self.number > 1
+        bounds, stride = (_SMALL + 1, 1) if self.several else (0, out.strides[0])
+        self.sorted, self.within, self.smaller = keys.dtype.itemsize * numel, 4 * numel, 4 * bounds * self.number  # bytes
+        self.workspace = self.sorted + self.within + self.smaller if self.several else 0
+        shape = numel, self.number, (loops.sizes, loops.strides[0]), stride
+        choices = kind, len(loops.sizes), largest, _TILE, bounds, _KEYS, _OTHERS
+        programs = cdiv(_TILE + bounds, _KEYS) * self.number if self.several else cdiv(numel, _KEYS)
+        self.sort = Start(_count, programs, keys.device, _WARPS, *shape, *choices)
+        self.sizes, self.choices = (numel, self.number), (kind, _TILE, _SMALL)
 
-    return rooms * (size + 4) * numel, run
+    def parts(self, p_out: int, workspace: int) -> tuple[int, int, int]:
+        """The addresses of the keys' places in their tiles, of the sorted tiles, and of the numbers of keys smaller than the bounds."""
+        if not self.several:
+            return p_out, workspace, workspace
+        return workspace + self.sorted, workspace, workspace + self.sorted + self.within
+
+    def at_once(self, most: int) -> int:
+        """How many tiles `place_of` searches side by side, up to a power of two; 0 if places are known."""
+        return min(most, _AT_ONCE, triton.next_power_of_2(self.number)) if self.several else 0
