@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import BLOCK, SCRATCH, Held, block_out, flush, layout, room, stack, store_sums
 from anycann.backends.cpu_simd import F32, LANES, Tag, load, load_f64, splat, store_f64, tag_of, widen
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
 
 __all__ = ["TILE", "add_run", "start_sums", "totals"]
@@ -29,7 +29,7 @@ def add_run(double: int, single: int, i: int) -> None:
     store_f64(double, i, load_f64(double, i) + widen(load(F32, single, i)))
 
 
-@kernel
+@partitioned
 def _totals(tag: Tag, address: int, words: int, sums: int, partials: int, pitch: int, start: int, stop: int) -> None:
     """Elements [start, stop) of an output, from partial sums that lie `pitch` apart."""
     scratch = stack(SCRATCH)
@@ -47,9 +47,9 @@ def totals(output: Tensor | None, width: int, partials: int, pitch: int) -> Call
     if output is None:
         return lambda address, sums: None
     words = Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
-    entry = _totals.for_types(tag_of(output.dtype.name), *(types.intp,) * 7)
+    entry = _totals.for_types(tag_of(output.dtype.name), *(types.intp,) * 5)
 
     def write(address: int, sums: int) -> None:
-        parallel(lambda start, stop: entry(None, address, words.address, sums, partials, 2 * pitch, start, stop), width, TILE)
+        parallel(entry, (None, address, words.address, sums, partials, 2 * pitch), width, TILE)
 
     return write

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import by_tag, device, kernel
+from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
@@ -58,7 +58,7 @@ from anycann.backends.cpu_simd import (
     sum_lanes,
     widen,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
 
 __all__ = ["GRAIN", "RECORD", "Numbers", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
@@ -109,7 +109,7 @@ def put_piece(tag: Tag, address: int, words: int, row: int, width: int, i: int, 
         unload(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
 
 
-@kernel
+@partitioned
 def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, stop: int) -> None:
     """Elements [start, stop) of a tensor of any dtype and layout as contiguous float32; `tag` is F32."""
     scratch = stack(SCRATCH)
@@ -123,7 +123,7 @@ def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, sto
         i += n
 
 
-@kernel
+@partitioned
 def _to_doubles(source: int, target: int, count: int, start: int, stop: int) -> None:
     """Vectors [start, stop) of `count` contiguous float32 as float64."""
     for vector in range(start, stop):
@@ -162,20 +162,20 @@ class Numbers:
 def _singles(tensor: Tensor, count: int) -> Callable[[int, int], None]:
     words, entry = (
         Held(np.array(layout(tensor.dtype, tensor.strides, tensor.shape), np.int64)),
-        _to_singles.for_types(F32, *(types.intp,) * 5),
+        _to_singles.for_types(F32, *(types.intp,) * 3),
     )
 
     def copy(source: int, target: int) -> None:
-        parallel(lambda start, stop: entry(None, source, words.address, target, start, stop), count, GRAIN)
+        parallel(entry, (None, source, words.address, target), count, GRAIN)
 
     return copy
 
 
 def _doubles(count: int) -> Callable[[int, int], None]:
-    entry = _to_doubles.for_types(*(types.intp,) * 5)
+    entry = _to_doubles.for_types(*(types.intp,) * 3)
 
     def copy(source: int, target: int) -> None:
-        parallel(lambda start, stop: entry(source, target, count, start, stop), -(-count // LANES), GRAIN // LANES)
+        parallel(entry, (source, target, count), -(-count // LANES), GRAIN // LANES)
 
     return copy
 
@@ -253,7 +253,7 @@ def _add_columns(tag: Tag, dy: int, x: int, first: int, second: int, centre: flo
         store_tail(F32, second, i, load_tail(F32, second, i, m) + d, m)
 
 
-@kernel
+@partitioned
 def gradients(
     tag: Tag,
     p_dy: int,
@@ -276,7 +276,8 @@ def gradients(
     start: int,
     stop: int,
 ) -> None:
-    """Runs [start, stop) of `run` rows. `words`: the row records of dy, x, out, scaled. Addresses 0 of out, scaled, sums leave them out.
+    """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. Addresses 0 of out,
+    scaled, sums leave them out.
     weight: what `weights` reads. A row is divided by the float32 in scales, plus the one in rests where those are.
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
@@ -284,7 +285,7 @@ def gradients(
     s_dy, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
-    for unit in range(start, stop):
+    for unit in range(first_run + start, first_run + stop):
         first = sums + 8 * (unit - first_run) * pitch
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import by_tag, device, kernel
+from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, layout, offset_of, stack, streams, sweep
 from anycann.backends.cpu_rows import GRAIN, RECORD, Numbers, piece_in, piece_out, piece_size, put_piece, record, weights
 from anycann.backends.cpu_simd import (
@@ -36,7 +36,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -83,7 +83,7 @@ def _single(number: float) -> Any:
     return np.float32(number) if number == number else np.float32(np.nan)
 
 
-@kernel
+@partitioned
 def _rows(
     tag: Tag,
     p_x: int,
@@ -141,17 +141,13 @@ def plan(call: Call) -> tuple[int, Launch]:
     gains, biases = (
         Numbers(call.get(name), width, default, tag == F32) for name, default in (("weightOptional", 1.0), ("biasOptional", -0.0))
     )
-    entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 2, types.boolean, types.intp, types.intp)
+    entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 2, types.boolean)
     eps, stream, grain = call.attrs["eps"], streams(out), max(1, GRAIN // max(1, width))
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_weight, p_bias, p_out, p_mean, p_rstd = addresses
         weight, bias = gains.place(p_weight, workspace), biases.place(p_bias, workspace + gains.room)
         where = (words.address, mean_words.address, rstd_words.address)
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, stream, start, stop)
-
-        parallel(piece, rows, grain)
+        parallel(entry, (None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, stream), rows, grain)
 
     return gains.room + biases.room, launch

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import kernel
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_columns import TILE, add_run, start_sums, totals
 from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, tag_of
-from anycann.backends.threads import get_num_threads, parallel
+from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 
@@ -26,7 +26,7 @@ __all__ = ["plan"]
 _WORKSPACE = 1 << 21  # bytes of sums of runs, unless those of all threads need more
 
 
-@kernel
+@partitioned
 def _partial_sums(singles: int, doubles: int, first: int, last: int, pitch: int, start: int, stop: int) -> None:
     """Tiles [start, stop) of the `pitch` columns: add runs [first, last), of which `singles` has the sums, to their partial sums."""
     for unit in range(start, stop):
@@ -59,8 +59,8 @@ def plan(call: Call) -> tuple[int, Launch]:
     free = o_runs + (batch * 2 * pitch * 4 if summed else 0)
     weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
     means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
-    add = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean, types.intp, types.intp)
-    add_runs = _partial_sums.for_types(*(types.intp,) * 7)
+    add = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean)
+    add_runs = _partial_sums.for_types(*(types.intp,) * 5)
     put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
     wanted, stream = out is not None, out is not None and streams(out)
 
@@ -72,16 +72,9 @@ def plan(call: Call) -> tuple[int, Launch]:
         tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, root, 0, weight, sums)
         for first in range(0, runs, batch):
             last = min(runs, first + batch)
-
-            def add_rows(start: int, stop: int, first: int = first) -> None:
-                add(None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream, first + start, first + stop)
-
-            def add_to_partials(start: int, stop: int, first: int = first, last: int = last) -> None:
-                add_runs(sums, workspace, first, last, 2 * pitch, start, stop)
-
-            parallel(add_rows, last - first, grain)
+            parallel(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream), last - first, grain)
             if summed:
-                parallel(add_to_partials, tiles)
+                parallel(add_runs, (sums, workspace, first, last, 2 * pitch), tiles)
         if summed and runs == 0:
             ctypes.memset(workspace, 0, o_runs)
         put_gamma(p_gamma, workspace)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import kernel
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
-from anycann.backends.threads import parallel
+from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
 
 
-@kernel
+@partitioned
 def _inverse_roots(tag: Tag, given: int, roots: int, rests: int, epsilon: float, start: int, stop: int) -> None:
     """(v + epsilon)**(-1/2) of each number, and what its rounding leaves; `tag` is F32."""
     for i in range(start, stop):
@@ -34,22 +33,18 @@ def plan(call: Call) -> tuple[int, Launch]:
     words, size = Held(np.array(records, np.int64)), piece_size(records, width)
     room_of_rows = 4 * -(-rows // LANES) * LANES
     gammas, means, variances = Numbers(gamma, width, 1.0, tag == F32), Numbers(mean, rows, 0.0), Numbers(variance, rows, 0.0)
-    roots = _inverse_roots.for_types(F32, *(types.intp,) * 3, types.float64, types.intp, types.intp)
-    entry = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean, types.intp, types.intp)
+    roots = _inverse_roots.for_types(F32, *(types.intp,) * 3, types.float64)
+    entry = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean)
     epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised = addresses
         scales, rests, free = workspace, workspace + room_of_rows, workspace + 2 * room_of_rows
         given = variances.place(p_variance, free)
-        parallel(lambda start, stop: roots(None, given, scales, rests, epsilon, start, stop), rows, GRAIN)
+        parallel(roots, (None, given, scales, rests, epsilon), rows, GRAIN)
         weight = gammas.place(p_gamma, free)
         centres = means.place(p_mean, free + gammas.room)
         tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, rests, weight, 0)
-
-        def piece(start: int, stop: int) -> None:
-            entry(None, *tensors, *constants, 0, rows, width, size, 1, True, stream, start, stop)
-
-        parallel(piece, rows, grain)
+        parallel(entry, (None, *tensors, *constants, 0, rows, width, size, 1, True, stream), rows, grain)
 
     return 2 * room_of_rows + max(variances.room, gammas.room + means.room), launch

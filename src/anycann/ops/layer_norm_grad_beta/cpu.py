@@ -1,8 +1,10 @@
 """Column sums on the CPU: a unit of work is a tile of columns over the rows of one partial sum; then the partial sums are added.
 
 A unit reads its rows once, whole rows where there are partial sums enough for all threads, and adds them to float32 sums in the
-workspace, long rows four at a time; after each run of rows they are added to the float64 sums beside them and start again. Sums
-start at -0.0, the one number that changes no first term.
+workspace; the last rows of a run add those to the float64 sums beside them. Sums start at -0.0, the one number that changes no first
+term. CPUs read memory ahead by themselves, but only within pages, and lose track where two places of one page are read in turn, or
+where sums have left the first-level cache. So long rows are added four at a time, short ones one at a time unless they are in a cache;
+what comes next is asked into the second-level cache; and the four arrays of sums are pages apart.
 """
 
 import math
@@ -11,54 +13,88 @@ from collections.abc import Sequence
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import BLOCK, LAYOUT, SCRATCH, Held, layout, nest_of, offset_of, run_in, stack, store_sums
-from anycann.backends.cpu_columns import add_run, start_sums
-from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_tail, splat, store, tag_of
-from anycann.backends.threads import get_num_threads, parallel
+from anycann.backends.cpu_columns import start_sums
+from anycann.backends.cpu_simd import (
+    F32,
+    LANES,
+    Tag,
+    itemsize,
+    load,
+    load_f64,
+    load_tail,
+    prefetch_far,
+    splat,
+    store,
+    store_f64,
+    tag_of,
+    widen,
+)
+from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 
 __all__ = ["plan"]
 
 _ROWS = ROWS_PER_RUN * RUNS_PER_PARTIAL  # of a partial sum
-_NARROW = 512  # columns of a tile, at least
-_CACHED = 2048  # columns whose float32 sums fit the first-level cache: memory is then best read strictly in order
+_NARROW = 512  # columns of a tile, at least; with fewer in a row, sums stay in the first-level cache from run to run
+_PAGE = 4096  # bytes; rows as long as that are added four at a time
+_CACHED = 1 << 23  # bytes of operands that are likely to be in a cache, where fewer visits to the sums count for more
+_LINE = 64
+_PAIR = 2 * LANES  # columns that are handled together: whole lines of every type
 
 
 @device
-def _start(double: int, single: int, n: int, first: float) -> None:
-    start_sums(double, n, first)
-    for i in range(0, n, LANES):
-        store(F32, single, i, splat(first))
+def _add_pair(
+    tag: Tag,
+    x: int,
+    dy: int,
+    steps: tuple[int, int, int, int],
+    sums: tuple[int, int, int, int],
+    i: int,
+    m: int,
+    count: int,
+    begin: bool,
+    end: bool,
+) -> None:
+    """Add m <= 32 columns of `count` rows, in order. steps: bytes from row to row of x and dy, and to what is prefetched, unless 0.
+
+    sums: the addresses of float32 and float64 sums, those of gamma and those of beta; a run begins or ends with these rows.
+    """
+    x_step, dy_step, x_ahead, dy_ahead = steps
+    gamma, beta, total_gamma, total_beta = sums
+    low, high = min(m, LANES), m - LANES
+    g0 = g1 = b0 = b1 = splat(-0.0)
+    if not begin:
+        g0, g1 = load(F32, gamma, i), load(F32, gamma, i + LANES)
+        b0, b1 = load(F32, beta, i), load(F32, beta, i + LANES)
+    for _ in range(count):
+        if x_ahead != 0:
+            for line in range(i * itemsize(tag), (i + _PAIR) * itemsize(tag), _LINE):
+                prefetch_far(x + x_ahead + line)
+                prefetch_far(dy + dy_ahead + line)
+        d0, d1 = load_tail(tag, dy, i, low), load_tail(tag, dy, i + LANES, high)
+        g0, g1 = g0 + d0 * load_tail(tag, x, i, low), g1 + d1 * load_tail(tag, x, i + LANES, high)
+        b0, b1 = b0 + d0, b1 + d1
+        x += x_step
+        dy += dy_step
+    if end:
+        t0, t1 = load_f64(total_gamma, i) + widen(g0), load_f64(total_gamma, i + LANES) + widen(g1)
+        u0, u1 = load_f64(total_beta, i) + widen(b0), load_f64(total_beta, i + LANES) + widen(b1)
+        store_f64(total_gamma, i, t0)
+        store_f64(total_gamma, i + LANES, t1)
+        store_f64(total_beta, i, u0)
+        store_f64(total_beta, i + LANES, u1)
+    else:
+        store(F32, gamma, i, g0)
+        store(F32, gamma, i + LANES, g1)
+        store(F32, beta, i, b0)
+        store(F32, beta, i + LANES, b1)
 
 
-@device
-def _end_run(double: int, single: int, n: int) -> None:
-    for i in range(0, n, LANES):
-        add_run(double, single, i)
-        store(F32, single, i, splat(-0.0))
-
-
-@device
-def _add_row(tag: Tag, x: int, dy: int, gamma: int, beta: int, i: int, m: int) -> None:
-    d = load_tail(tag, dy, i, m)
-    store(F32, gamma, i, load(F32, gamma, i) + d * load_tail(tag, x, i, m))
-    store(F32, beta, i, load(F32, beta, i) + d)
-
-
-@device
-def _add_rows(tag: Tag, x: int, x_step: int, dy: int, dy_step: int, gamma: int, beta: int, i: int, m: int) -> None:
-    """Add a vector of each of four rows, in order; steps are bytes from row to row."""
-    d0, d1 = load_tail(tag, dy, i, m), load_tail(tag, dy + dy_step, i, m)
-    d2, d3 = load_tail(tag, dy + 2 * dy_step, i, m), load_tail(tag, dy + 3 * dy_step, i, m)
-    sum_gamma = load(F32, gamma, i) + d0 * load_tail(tag, x, i, m) + d1 * load_tail(tag, x + x_step, i, m)
-    sum_gamma = sum_gamma + d2 * load_tail(tag, x + 2 * x_step, i, m) + d3 * load_tail(tag, x + 3 * x_step, i, m)
-    store(F32, gamma, i, sum_gamma)
-    store(F32, beta, i, load(F32, beta, i) + d0 + d1 + d2 + d3)
-
-
-@kernel
+@partitioned
 def _partial_sums(
     tag: Tag,
     p_x: int,
@@ -68,95 +104,115 @@ def _partial_sums(
     dy_stride: int,
     x_step: int,
     dy_step: int,
+    x_ahead: int,
+    dy_ahead: int,
+    together: int,
     rows: int,
     width: int,
     tile: int,
-    doubles: int,
-    singles: int,
+    gammas: int,
+    betas: int,
+    total_gammas: int,
+    total_betas: int,
     start: int,
     stop: int,
 ) -> None:
-    """Units [start, stop) of partial sums. A step is the stride from row to row where four rows can be read in place, else 0."""
-    size, full = itemsize(tag), types.intp(LANES)  # not a literal, for which functions would be compiled once more
+    """Units [start, stop) of partial sums, four rows together or one; 0 where rows do not lie in steps, or are copied to be read."""
+    size, full, four, one = itemsize(tag), types.intp(_PAIR), types.intp(4), types.intp(1)  # literals would compile functions anew
     s_x, s_dy = stack(SCRATCH), stack(SCRATCH)
-    pitch, tiles = -(-width // LANES) * LANES, -(-width // tile)
+    pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
+    steps = x_step, dy_step, x_ahead, dy_ahead
     for unit in range(start, stop):
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
         n = min(tile, width - column)
-        tail = n % LANES
-        gamma, beta = singles + 4 * (2 * partial * pitch + column), singles + 4 * ((2 * partial + 1) * pitch + column)
-        total_gamma, total_beta = doubles + 8 * (2 * partial * pitch + column), doubles + 8 * ((2 * partial + 1) * pitch + column)
+        tail, place = n % _PAIR, partial * pitch + column
+        sums = gammas + 4 * place, betas + 4 * place, total_gammas + 8 * place, total_betas + 8 * place
         first = -0.0 if rows > 0 else 0.0
-        _start(total_gamma, gamma, n, first)
-        _start(total_beta, beta, n, first)
+        start_sums(total_gammas + 8 * place, n, first)
+        start_sums(total_betas + 8 * place, n, first)
         row, last = partial * _ROWS, min(rows, (partial + 1) * _ROWS)
+        x = dy = types.intp(0)
         while row < last:
-            end = min(last, row + ROWS_PER_RUN)
+            begin, end = row, min(last, row + ROWS_PER_RUN)
             while row < end:
-                x = p_x + (offset_of(words, row) + column * x_stride) * size
-                dy = p_dy + (offset_of(words + LAYOUT, row) + column * dy_stride) * size
-                if x_step != 0 and row + 4 <= end:
-                    for i in range(0, n - tail, LANES):
-                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, i, full)
-                    if tail > 0:
-                        _add_rows(tag, x, x_step, dy, dy_step, gamma, beta, n - tail, tail)
-                    row += 4
-                else:
+                count = four if together == four and row + four <= end else one
+                if together == 0 or row == begin:
+                    x = p_x + (offset_of(words, row) + column * x_stride) * size
+                    dy = p_dy + (offset_of(words + LAYOUT, row) + column * dy_stride) * size
                     x, dy = run_in(tag, x, x_stride, n, s_x), run_in(tag, dy, dy_stride, n, s_dy)
-                    for i in range(0, n - tail, LANES):
-                        _add_row(tag, x, dy, gamma, beta, i, full)
-                    if tail > 0:
-                        _add_row(tag, x, dy, gamma, beta, n - tail, tail)
-                    row += 1
-            _end_run(total_gamma, gamma, n)
-            _end_run(total_beta, beta, n)
+                begins, ends = row == begin, row + count == end
+                if count == four:
+                    for i in range(0, n - tail, _PAIR):
+                        _add_pair(tag, x, dy, steps, sums, i, full, four, begins, ends)
+                else:
+                    for i in range(0, n - tail, _PAIR):
+                        _add_pair(tag, x, dy, steps, sums, i, full, one, begins, ends)
+                if tail > 0:
+                    _add_pair(tag, x, dy, steps, sums, n - tail, tail, count, begins, ends)
+                row += count
+                x += count * x_step
+                dy += count * dy_step
 
 
-@kernel
+@partitioned
 def _totals(
-    tag: Tag, p_gamma: int, p_beta: int, gamma_stride: int, beta_stride: int, partials: int, pitch: int, doubles: int, start: int, stop: int
+    tag: Tag,
+    p_gamma: int,
+    p_beta: int,
+    gamma_stride: int,
+    beta_stride: int,
+    partials: int,
+    pitch: int,
+    gammas: int,
+    betas: int,
+    start: int,
+    stop: int,
 ) -> None:
     """Columns [start, stop) of the outputs."""
-    size, n, sums = itemsize(tag), stop - start, doubles + 8 * start
-    store_sums(tag, sums, partials, 2 * pitch, p_gamma + start * gamma_stride * size, gamma_stride, n)
-    store_sums(tag, sums + 8 * pitch, partials, 2 * pitch, p_beta + start * beta_stride * size, beta_stride, n)
+    size, n = itemsize(tag), stop - start
+    store_sums(tag, gammas + 8 * start, partials, pitch, p_gamma + start * gamma_stride * size, gamma_stride, n)
+    store_sums(tag, betas + 8 * start, partials, pitch, p_beta + start * beta_stride * size, beta_stride, n)
 
 
 def _tile(width: int, partials: int, limit: int) -> int:
-    """Columns of a unit, a multiple of 16: as many as leave two units for every thread."""
-    tile = min(width, limit)
-    while tile > _NARROW and partials * -(-width // tile) < 2 * get_num_threads():
-        tile = -(-tile // (2 * LANES)) * LANES
+    """Columns of a unit, a multiple of 32: as many as leave two units for every thread, if there are others."""
+    tile, threads = min(width, limit), get_num_threads()
+    while tile > _NARROW and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
+        tile = -(-tile // (2 * _PAIR)) * _PAIR
     return tile
 
 
+def _apart(size: int) -> int:
+    """Bytes from one array of sums to the next: another page, and another place in it, unless they are small."""
+    return size if size < _PAGE // 4 else -(-size // _PAGE) * _PAGE + _PAGE // 4
+
+
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace holds, for each partial sum, two rows of float64 totals; then two rows of float32 sums for each."""
+    """The workspace holds, for each partial sum, a row of float64 and one of float32: all of gamma's and of beta's side by side."""
     x, dy, gamma, beta = call.tensors
     width, rows, tag = call.axes["H"], math.prod(x.shape[:-1]), tag_of(x.dtype.name)
     nests = [nest_of(tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)]
     words = Held(np.array([layout(tensor.dtype, tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)], np.int64))
     in_place = x.strides[-1] == dy.strides[-1] == 1
-    regular = in_place and len(nests[0]) == len(nests[1]) == 1 and width > _CACHED
-    x_step, dy_step = (nest[0][1] * x.dtype.itemsize if regular else 0 for nest in nests)
-    partials, pitch = max(1, -(-rows // _ROWS)), -(-width // LANES) * LANES
+    regular = in_place and len(nests[0]) == len(nests[1]) == 1
+    size = x.dtype.itemsize
+    together = 0 if not regular else 4 if width * size >= _PAGE or 2 * rows * width * size <= _CACHED else 1
+    row_steps = [nest[0][1] * size for nest in nests]
+    aheads = [step * together if together > 1 else _PAGE if regular and width >= _NARROW else 0 for step in row_steps]
+    partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, pitch if in_place else BLOCK)
-    tiles, singles = -(-width // tile), partials * 2 * pitch * 8
-    add = _partial_sums.for_types(tag, *(types.intp,) * 14)
-    finish = _totals.for_types(tag, *(types.intp,) * 9)
-    strides, out_strides = (x.strides[-1], dy.strides[-1], x_step, dy_step), (*gamma.strides, *beta.strides)
+    tiles, doubles, singles = -(-width // tile), _apart(partials * pitch * 8), _apart(partials * pitch * 4)
+    add = _partial_sums.for_types(tag, *(types.intp,) * 17)
+    finish = _totals.for_types(tag, *(types.intp,) * 8)
+    steps, out_strides = (x.strides[-1], dy.strides[-1], *row_steps, *aheads), (*gamma.strides, *beta.strides)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_dy, p_gamma, p_beta = addresses
+        totals = workspace, workspace + doubles
+        sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
+        operands = None, p_x, p_dy, words.address, *steps, together, rows, width, tile, *sums, *totals
+        parallel(add, operands, partials * tiles)
+        parallel(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
 
-        def sum_rows(start: int, stop: int) -> None:
-            add(None, p_x, p_dy, words.address, *strides, rows, width, tile, workspace, workspace + singles, start, stop)
-
-        def sum_partials(start: int, stop: int) -> None:
-            finish(None, p_gamma, p_beta, *out_strides, partials, pitch, workspace, start, stop)
-
-        parallel(sum_rows, partials * tiles)
-        parallel(sum_partials, width, _NARROW)
-
-    return singles + partials * 2 * pitch * 4, launch
+    return 2 * (doubles + singles), launch
