@@ -24,7 +24,7 @@ LAYERS = {
     **dict.fromkeys(ON_TOP, 8),
 }
 CORE = tuple(name for name, layer in LAYERS.items() if layer < 5 and name != "backends")
-MAY_IMPORT_FROM_BACKENDS = {"runtime": {"match"}}  # how a repeated call is recognised
+MAY_IMPORT_FROM_BACKENDS = {"runtime": {"match", "threads"}}  # how a repeated call is recognised, and when its plan is out of date
 OPERATORS = sorted(path.name for path in (ROOT / "ops").iterdir() if (path / "spec.py").exists())
 FILES = {"__init__.py", "spec.py", "reference.py", "cpu.py"}
 HELPERS = {

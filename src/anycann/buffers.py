@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["empty", "memory", "release_buffers"]
 
 POOLED_FROM = 1 << 20
-LINE = 64  # results begin at a cache line, so that kernels can write whole lines past the caches
+PAGE = 4096  # results begin at a page: kernels write whole lines, none of them a little before a load modulo a page, which CPUs mistake
 
 
 def _limit() -> int:
@@ -73,7 +73,7 @@ class _Lease:
 
     def __init__(self, block: "np.ndarray[Any, np.dtype[np.uint8]]", size: int) -> None:
         self.block = block
-        start = -block.__array_interface__["data"][0] % LINE
+        start = -block.__array_interface__["data"][0] % PAGE
         self.__array_interface__ = block[start : start + size].__array_interface__
 
     def __del__(self, give: Callable[..., None] = _pool.give) -> None:  # bound here: globals may be gone at exit
@@ -93,7 +93,7 @@ def empty(shape: tuple[int, ...], dtype: "np.dtype[Any]") -> "np.ndarray[Any, An
         size *= count
     if size < POOLED_FROM or not _pool.enabled():
         return np.empty(shape, dtype)
-    return np.asarray(_Lease(_pool.take(_rounded(size + LINE)), size)).view(dtype).reshape(shape)
+    return np.asarray(_Lease(_pool.take(_rounded(size + PAGE)), size)).view(dtype).reshape(shape)
 
 
 def release_buffers() -> None:

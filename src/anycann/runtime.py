@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anycann import buffers, cuda, overlap, products
+from anycann.backends.threads import when_changed
 from anycann.bind import ABSENT, Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
@@ -277,6 +278,13 @@ class Operator:
         self._known: dict[Hashable, Plan] = {}
         self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
         self._lock = threading.Lock()
+        when_changed(self.forget)
+
+    def forget(self) -> None:
+        """Forget all plans, which may depend on the number of threads."""
+        with self._lock:
+            self._known.clear()
+            self.latest.clear()
 
     def plan(self, call: Call, backend: str | None = None) -> Plan:
         """Choose the kernel, "cpu" or "gpu" by where the tensors are, and size the workspace. Empty outputs need neither."""

@@ -34,6 +34,7 @@ from anycann.backends.cpu_simd import (
     gather,
     iota,
     itemsize,
+    joined,
     lane,
     load,
     load1,
@@ -43,10 +44,13 @@ from anycann.backends.cpu_simd import (
     load_bits,
     load_bits_tail,
     load_f64,
+    load_pair,
     load_tail,
     lookup,
     narrow,
+    pack,
     prefetch,
+    prefetch_far,
     select,
     splat,
     splat_i,
@@ -240,6 +244,48 @@ def test_streaming_stores_and_pairs_write_what_stores_write(tag):
         got[:] = 0
         compiled(write, tag, INTP, INTP, INTP)(None, *ints(source, got), source.size)
         np.testing.assert_array_equal(got, rounded(source, tag))
+
+
+def load_pairs(tag, source, target, n):
+    for i in range(0, n, 2 * LANES):
+        low, high = load_pair(tag, source, i)
+        store(F32, target, i, low)
+        store(F32, target, i + LANES, high)
+
+
+@TAGS
+def test_pairs_are_loaded_as_single_vectors_are(tag):
+    source = np.arange(65536, dtype=np.uint16).view(DTYPES[tag]) if tag.itemsize == 2 else float32_cases()
+    got = np.full(source.size, 7, np.float32)
+    compiled(load_pairs, tag, INTP, INTP, INTP)(None, *ints(source, got), source.size)
+    assert same_bits(got, source.astype(np.float32))
+
+
+def pack_pairs(tag, source, target, n):
+    for i in range(0, n, 2 * LANES):
+        store(F32, target + 2 * i, 0, from_bits(pack(tag, load(F32, source, i), load(F32, source, i + LANES))))
+
+
+@pytest.mark.parametrize("tag", [F16, BF16], ids=str)
+def test_packed_pairs_are_rounded_as_stores_round(tag):
+    source = mixed_cases()
+    strange = np.isnan(source) | ((tag == BF16) & (source != 0) & (np.abs(source) < 2.0**-126))
+    source = np.where(strange, np.float32(1), source)
+    got = np.full(source.size, 7, np.uint16)
+    compiled(pack_pairs, tag, INTP, INTP, INTP)(None, *ints(source, got), source.size)
+    np.testing.assert_array_equal(got, rounded(source, tag))
+
+
+def join(before, after, target, k):
+    prefetch_far(target + 4096)
+    store(F32, target, 0, from_bits(joined(bits(load(F32, before, 0)), bits(load(F32, after, 0)), k)))
+
+
+def test_joined_vectors_begin_with_the_end_of_the_first():
+    both, got, run = np.arange(32, dtype=np.float32), np.zeros(16, np.float32), compiled(join, INTP, INTP, INTP, INTP)
+    for k in range(LANES):
+        run(*ints(both[:16], both[16:], got), k)
+        np.testing.assert_array_equal(got, both[16 - k : 32 - k])
 
 
 def arithmetic(a, b, c, out, n):

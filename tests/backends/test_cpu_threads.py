@@ -16,7 +16,8 @@ import anycann
 from anycann.backends import cpu_threads
 from anycann.backends.cpu_blocks import stack
 from anycann.backends.cpu_simd import load1_i64, store1_i64
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import claim, parallel, partitioned, release
+from anycann.runtime import operator_of
 
 ONE = types.intp
 
@@ -100,6 +101,45 @@ def test_as_many_threads_as_were_asked_for_and_no_more() -> None:
         anycann.set_num_threads(threads)
         taking_part = [stacks(64) for _ in range(10)]
         assert max(taking_part) == threads, "a busy machine may leave one out now and then, not always"
+
+
+@partitioned
+def borrow(locks: int, count: int, used: int, start: int, stop: int) -> None:
+    """Each piece changes a word that only it may use at that time."""
+    for _ in range(start, stop):
+        place = claim(locks, count)
+        before = load1_i64(used, place)
+        for k in range(100):
+            store1_i64(used, place, before + k)
+        store1_i64(used, place, before + 1)
+        release(locks, place)
+
+
+borrow.dispatcher._cache = NullCache()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_claimed_places_are_used_by_one_piece_at_a_time(count: int) -> None:
+    anycann.set_num_threads(4)
+    locks, used = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for _ in range(5):
+        parallel(borrow.for_types(ONE, ONE, ONE), (locks.ctypes.data, count, used.ctypes.data), 20_000)
+    assert used.sum() == 100_000
+    assert not locks.any()
+
+
+def test_a_change_of_the_number_of_threads_makes_plans_anew() -> None:
+    anycann.set_num_threads(2)
+    x = np.zeros(8, np.float32)
+    anycann.gelu_v2(x)
+    known = operator_of(anycann.gelu_v2)
+    assert known is not None
+    assert known._known
+    anycann.set_num_threads(2)
+    assert known._known
+    anycann.set_num_threads(3)
+    assert not known._known
+    assert not known.latest
 
 
 def test_workers_fall_asleep_and_are_woken() -> None:

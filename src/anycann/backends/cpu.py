@@ -21,7 +21,7 @@ from numba.extending import overload
 
 from anycann import caches
 
-__all__ = ["Kernel", "by_tag", "cache_folder", "device", "function", "kernel"]
+__all__ = ["Kernel", "body", "by_tag", "cache_folder", "device", "function", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,6 +107,7 @@ class _InlinedCompiler(Compiler):  # type: ignore[misc]
 
 
 _INLINED = {"nogil": True, "error_model": "numpy", "forceinline": True, "pipeline_class": _InlinedCompiler}
+_BODY = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 class Kernel:
@@ -125,6 +126,13 @@ class Kernel:
         entry: Callable[..., Any] = self.dispatcher.compile(self.result(*types))
         return entry
 
+    def address(self, *types: object) -> int:
+        """Where the machine code is, which takes places for its result and for an error before its arguments; it stays there."""
+        self.for_types(*types)
+        compiled = self.dispatcher.overloads[types]
+        place: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        return place
+
 
 def kernel(function: Callable[..., None]) -> Kernel:
     """Mark the outermost function of a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags; no result."""
@@ -139,6 +147,12 @@ def function(result: Any) -> Callable[[Callable[..., Any]], Kernel]:
 def device(function: F) -> F:
     """Mark a function that kernels call: compiled into them, always inlined by LLVM."""
     compiled: F = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_INLINED)(function)
+    return compiled
+
+
+def body(function: F) -> F:
+    """Mark a function that one kernel consists of: LLVM need not optimise it a second time where it is called."""
+    compiled: F = numba.njit(**_BODY)(function)
     return compiled
 
 

@@ -15,6 +15,7 @@ to even, keeps subnormals, overflows to infinity and turns every NaN into 0x7E00
 
 from llvmlite import ir
 from numba.core import types
+from numba.core.types.containers import UniTuple
 
 from anycann.backends.cpu_llvm import (
     BF16,
@@ -77,7 +78,7 @@ def load_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
     return e.widened(tag, e.read_tail(address, i, tag.itemsize, raw_type(tag), n))
 
 
-@operation(types.UniTuple(f32x16, 2), Tag, _INTP, _INTP)
+@operation(UniTuple(f32x16, 2), Tag, _INTP, _INTP)
 def load_pair(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
     """`load` of 32 elements: the first 16, and the others."""
     if tag == BF16 and e.has("avx512bw"):  # one shuffle instead of widening both halves
@@ -413,8 +414,8 @@ def _lookup_memory(e: Emit, table: Table, index: Value) -> Value:
     kind = ir.ArrayType(FLOAT, len(table.values))
     array = ir.GlobalVariable(e.b.module, kind, e.b.module.get_unique_name("table"))
     array.initializer, array.linkage, array.global_constant = ir.Constant(kind, list(table.values)), "internal", True
-    result = ir.Constant(lanes(FLOAT), ir.Undefined)
+    address, result = e.b.ptrtoint(array, I64), ir.Constant(lanes(FLOAT), ir.Undefined)
     for k in range(LANES):
-        where = e.b.gep(array, [I32(0), e.b.extract_element(index, I32(k))], source_etype=kind)
-        result = e.b.insert_element(result, e.b.load(where, typ=FLOAT), I32(k))
+        place = e.b.zext(e.b.extract_element(index, I32(k)), I64)
+        result = e.b.insert_element(result, e.read(address, place, 4, FLOAT), I32(k))
     return result

@@ -17,13 +17,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import Kernel, device
-from anycann.backends.cpu_blocks import apart
+from anycann.backends.cpu import Kernel, body, device
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.threads import get_num_threads
 
-__all__ = ["PartitionedKernel", "parallel", "partitioned"]
+__all__ = ["PartitionedKernel", "claim", "parallel", "partitioned", "release"]
 
 _PIECES_PER_THREAD = 4  # evens out cores that are busy with something else
 _ALONE = 1  # pieces of `grain` units that are not worth another thread
@@ -33,6 +32,7 @@ _YIELD = 128  # looks, some microseconds, after which a thread that waits lets o
 
 _MUTEX, _CONDITION = 0, 64  # where they lie in the memory of a pool
 _WORKERS, _SLEEPERS, _CALLS = 128, 136, 144  # words: threads there are, those of them that sleep, those of them that are to wake up
+_SHARE = 192  # the address of `_share`
 _FIRST_SLOT, _SLOTS, _SLOT = 256, 8, 256  # calls that share their work at the same time; others do it alone
 _STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
 _NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
@@ -123,6 +123,16 @@ def _invoke(e: Emit, code: Value, given: Value, start: Value, stop: Value) -> No
     e.b.call(e.b.inttoptr(code, kind.as_pointer()), [given, start, stop])
 
 
+@operation(types.void, *(_INTP,) * 7)
+def _invoke_share(e: Emit, pool: Value, code: Value, given: Value, units: Value, step: Value, helpers: Value, wake: Value) -> None:
+    """Call `_share` where the pool says that it is: kernels need not be compiled with it."""
+    with e.b.goto_entry_block():
+        nothing = e.b.alloca(I8.as_pointer())  # where it writes its result, None, and would write an error
+    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 7])
+    share = e.b.inttoptr(e.read(pool, I64(_SHARE // 8), 8, I64), kind.as_pointer())
+    e.b.call(share, [nothing, nothing, pool, code, given, units, step, helpers, wake])
+
+
 @device
 def _wait(looks: int) -> None:
     """Before the next look."""
@@ -143,7 +153,7 @@ def _work(slot: int) -> None:
         start = _add(slot + _NEXT, step)
 
 
-@apart
+@device
 def _wake(pool: int, helpers: int) -> None:
     """See to it that so many workers look for open slots, as far as there are any that sleep."""
     _lock(pool + _MUTEX)
@@ -156,8 +166,26 @@ def _wake(pool: int, helpers: int) -> None:
     _unlock(pool + _MUTEX)
 
 
-@apart
-def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int, wake: bool) -> None:
+@device
+def claim(locks: int, count: int) -> int:
+    """One of `count` places that no other piece uses, after waiting for one to be free; `locks` has a word for each, at first 0."""
+    place, looks = 0 * count, 0
+    while not _exchange(locks + 8 * place, _FREE, _TAKEN):
+        place += 1
+        if place == count:
+            place = 0 * count
+            _wait(looks)
+            looks += 1
+    return place
+
+
+@device
+def release(locks: int, place: int) -> None:
+    """Let others use it."""
+    _write(locks + 8 * place, _FREE)
+
+
+def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int, wake: int) -> None:
     """Run code(given, start, stop) on pieces of [0, units), on this thread and up to so many workers."""
     slot, end = pool + _FIRST_SLOT, pool + _FIRST_SLOT + _SLOTS * _SLOT
     while slot < end and not _exchange(slot + _STATE, _FREE, _TAKEN):
@@ -172,7 +200,7 @@ def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int
     store1_i64(slot + _STEP, 0, step)
     _write(slot + _NEXT, 0)
     _write(slot + _STATE, _OPEN)
-    if wake and _read(pool + _SLEEPERS) > 0:
+    if wake != 0 and _read(pool + _SLEEPERS) > 0:
         _wake(pool, helpers)
     _work(slot)
     _write(slot + _STATE, _TAKEN)
@@ -219,16 +247,16 @@ def _serve(pool: int, looks: int) -> None:
         _unlock(pool + _MUTEX)
 
 
-_preparing, _serving = Kernel(_prepare), Kernel(_serve)
+_preparing, _serving, _sharing = Kernel(_prepare), Kernel(_serve), Kernel(_share)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _bound(typing_context: Any, body: types.Dispatcher, given: types.BaseTuple) -> Any:
-    """The addresses of the code of body(*given, start, stop) and of a copy of `given` on the stack, which it takes."""
-    call = body.get_call_type(typing_context, (*given.types, _INTP, _INTP), {})
+def _bound(typing_context: Any, function: types.Dispatcher, given: types.BaseTuple) -> Any:
+    """The addresses of the code of function(*given, start, stop) and of a copy of `given` on the stack, which it takes."""
+    call = function.get_call_type(typing_context, (*given.types, _INTP, _INTP), {})
 
     def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Value:
-        compiled = body.dispatcher.overloads[call.args]
+        compiled = function.dispatcher.overloads[call.args]
         context.active_code_library.add_linking_library(compiled.library)
         kind = values[1].type
         code = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [I64, I64, I64]), builder.module.get_unique_name("piece"))
@@ -244,33 +272,33 @@ def _bound(typing_context: Any, body: types.Dispatcher, given: types.BaseTuple) 
         builder.store(values[1], memory)
         return context.make_tuple(builder, types.UniTuple(_INTP, 2), [builder.ptrtoint(code, I64), builder.ptrtoint(memory, I64)])
 
-    return types.UniTuple(_INTP, 2)(body, given), generate
+    return types.UniTuple(_INTP, 2)(function, given), generate
 
 
 class PartitionedKernel(Kernel):
     """A kernel that runs on all threads: `for_types` takes its types but for `start` and `stop`, and gives an entry for `parallel`."""
 
-    def __init__(self, body: Callable[..., None]) -> None:
-        inner = device(body)
+    def __init__(self, function: Callable[..., None]) -> None:
+        inner = body(function)
 
-        @functools.wraps(body)
-        def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: bool) -> None:
+        @functools.wraps(function)
+        def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: int) -> None:
             code, address = _bound(inner, given)
             if helpers == 0:
                 _invoke(code, address, 0, units)
             else:
-                _share(pool, code, address, units, step, helpers, wake)
+                _invoke_share(pool, code, address, units, step, helpers, wake)
 
         del entry.__wrapped__
         super().__init__(entry)
 
     def _compile(self, *types_: types.Type) -> Callable[..., Any]:
-        return super()._compile(types.Tuple(types_), *(_INTP,) * 4, types.boolean)
+        return super()._compile(types.Tuple(types_), *(_INTP,) * 5)
 
 
-def partitioned(body: Callable[..., None]) -> PartitionedKernel:
+def partitioned(function: Callable[..., None]) -> PartitionedKernel:
     """Mark a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags, then the units [start, stop) to do."""
-    return PartitionedKernel(body)
+    return PartitionedKernel(function)
 
 
 class _Pool:
@@ -288,9 +316,11 @@ class _Pool:
     def grow(self, workers: int) -> None:
         """Have so many workers, at least."""
         prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP)  # before a fork can forget who compiles
+        share = _sharing.address(*(_INTP,) * 7)
         with self.lock:
             if self.looks == 0:
                 tried, start = 1 << 10, time.perf_counter()
+                self.words[_SHARE // 8] = share
                 prepare(self.address, tried)
                 self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
             while self.workers < workers:
@@ -323,15 +353,14 @@ def parallel(entry: Callable[..., None], given: tuple[Any, ...], units: int, gra
     many, and for calls that follow each other closely.
     """
     alone, asleep = (_ALONE * grain, _ASLEEP * grain) if grain > 1 else (1, 1)
-    helpers = 0 if units <= alone else min(get_num_threads(), -(-units // grain)) - 1
-    if helpers == 0:
-        entry(given, 0, units, units, 0, False)
+    pool, helpers = _pool, 0 if units <= alone else min(get_num_threads(), -(-units // grain)) - 1
+    wake = helpers > 0 and (units > asleep or time.perf_counter() - pool.shared < _AWAKE)
+    if wake and pool.workers < helpers:
+        pool.grow(helpers)
+    if helpers == 0 or pool.workers == 0:
+        entry(given, 0, units, units, 0, 0)
         return
     step = max(grain, -(-units // ((helpers + 1) * _PIECES_PER_THREAD)))
     step = -(-step // grain) * grain
-    pool = _pool
-    wake = units > asleep or time.perf_counter() - pool.shared < _AWAKE
-    if wake and pool.workers < helpers:
-        pool.grow(helpers)
     entry(given, pool.address, units, step, helpers, wake)
     pool.shared = time.perf_counter()

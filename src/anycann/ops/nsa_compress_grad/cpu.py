@@ -1,18 +1,19 @@
 """NSA compression gradients on the CPU: x is read once and its gradient written once, token by token.
 
-A unit of work is the tokens of one partial sum times a group of heads. Tokens that the same windows cover make a segment; for each
-head the rows of outputGrad of these windows are widened once, and then every token of the segment adds its products with them to its
-gradient and to the lanes of weightGrad, for one or two windows in one pass. Sums start at -0.0, the one number that changes no first
-term.
+A unit of work is the tokens of one partial sum times a group of heads. Tokens that the same windows cover make a segment. Rows of
+outputGrad are widened once for all tokens of their window; every token, head by head, adds its products with them to its gradient and
+to the lanes of weightGrad, for one or two windows in one pass. Gradients leave as whole lines past the caches, wherever the output
+begins: a line takes its first words from the vector before. Sums start at -0.0, the one number that changes no first term.
 """
 
+import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
     SCRATCH,
     Held,
@@ -26,34 +27,57 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_simd import (
+    F16,
     F32,
     LANES,
     Tag,
+    any_lane,
+    bits,
     fence,
+    fma,
+    from_bits,
     itemsize,
+    joined,
     load,
     load1,
+    load1_i32,
     load1_i64,
     load_f64,
+    load_pair,
+    load_tail,
+    pack,
     prefetch,
+    prefetch_far,
     splat,
     store,
+    store1,
     store1_f64,
+    store1_i32,
+    store1_i64,
     store_f64,
-    store_line,
+    store_stream,
     sum_lanes,
     tag_of,
     widen,
 )
-from anycann.backends.threads import get_num_threads, parallel
+from anycann.backends.cpu_threads import claim, parallel, partitioned, release
+from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL
 from anycann.ops.windows import sequences
 
 __all__ = ["plan"]
 
+_Ints: TypeAlias = tuple[int, ...]  # of a fixed length
+
 _LANE_BYTES = 8 * LANES  # of the float64 sums of a place in the window and a head
 _PAIR = 2 * LANES
+# A thread's state: 64 bytes, the last written; int64: where they ended, how many of their words are not yet in memory, the first
+# window of the unit that is not widened, the last with unusual rows; then lanes of sums that nobody reads, and a weight of 1.
+_END, _CARRIED, _WIDENED, _STRANGE = range(8, 12)
+_NOWHERE, _ONE, _STATE = 128, 256, 320
+_GRADS, _WEIGHTS = 80, 32  # exponents of usual numbers: their products are exact in float32, and sums of two are 0 or normal
+_FAR, _NEAR = 6144, 512  # bytes between a load of x and what is asked for at that time, for the second and the first cache
 _GRAIN = 512  # elements of weightGrad worth a thread
 _CACHED = 1 << 18  # bytes of these sums that a unit works on, at most
 _SEQUENCE = 4 * 8  # bytes of an entry: start, length, number of its first window, number of windows
@@ -66,67 +90,82 @@ def _add_run(lanes: int, run: Any) -> None:
 
 @device
 def _prefetch_pair(tag: Tag, address: int) -> None:
-    prefetch(address)
+    prefetch_far(address + _FAR)
+    prefetch(address + _NEAR)
     if itemsize(tag) == 4:
-        prefetch(address + 64)
+        prefetch_far(address + 64 + _FAR)
+        prefetch(address + 64 + _NEAR)
 
 
-@device
-def _put(tag: Tag, out: int, i: int, low: Any, high: Any, ahead: int, stream: bool) -> None:
-    """Write 32 elements from i on."""
-    low, high = settled(tag, low), settled(tag, high)
-    if stream:
-        store_line(tag, out, i, low, high)
+def _rounded_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    return total + a * b
+
+
+def _exact_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    return fma(a, b, total)
+
+
+@by_tag
+def _add_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    """total + a * b, the product rounded; those of two float16 are exact."""
+    return _exact_product if tag == F16 else _rounded_product
+
+
+@by_tag
+def _add_usual_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    """total + a * b, the product rounded; those of usual 16-bit numbers are exact."""
+    return _rounded_product if tag == F32 else _exact_product
+
+
+def _put_single(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
+    before, k = carried
+    if lines:
+        store_stream(F32, out - 4 * k, i, from_bits(joined(before, bits(low), k)))
+        store_stream(F32, out - 4 * k, i + LANES, from_bits(joined(bits(low), bits(high), k)))
     else:
-        _prefetch_pair(tag, out + i * itemsize(tag) + ahead)
-        store(tag, out, i, low)
-        store(tag, out, i + LANES, high)
+        store(F32, out, i, low)
+        store(F32, out, i + LANES, high)
+    return bits(high)
 
 
-@device
-def _under_one(tag: Tag, n: int, x: int, grad: int, weight: float, lanes: int, out: int, ahead: tuple[int, int], stream: bool) -> None:
-    """A token in one window: out = weight * grad, and the run of x * grad is added to the lanes."""
-    run, pairs = splat(-0.0), n - n % _PAIR
-    for i in range(0, pairs, _PAIR):
-        _prefetch_pair(tag, x + i * itemsize(tag) + ahead[0])
-        low, high = load(F32, grad, i), load(F32, grad, i + LANES)
-        run = run + load(tag, x, i) * low + load(tag, x, i + LANES) * high
-        _put(tag, out, i, low * weight, high * weight, ahead[1], stream)
-    if pairs < n:
-        last = load(F32, grad, pairs)
-        run = run + load(tag, x, pairs) * last
-        store(tag, out, pairs, settled(tag, last * weight))
-    _add_run(lanes, run)
+def _put_half(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
+    (before, k), packed = carried, pack(tag, low, high)
+    if lines:
+        store_stream(F32, out - 4 * k + 2 * i, 0, from_bits(joined(before, packed, k)))
+    else:
+        store(F32, out + 2 * i, 0, from_bits(packed))
+    return packed
+
+
+@by_tag
+def _put(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
+    """Write 32 elements from i on. `lines`: as whole lines past the caches, the first k words of which are the last ones of `before`."""
+    return _put_single if tag == F32 else _put_half
 
 
 @device
 def _under_two(
-    tag: Tag,
-    n: int,
-    x: int,
-    grads: tuple[int, int],
-    weights: tuple[float, float],
-    lanes: tuple[int, int],
-    out: int,
-    ahead: tuple[int, int],
-    stream: bool,
-) -> None:
-    """A token in two windows: the sum of both products goes to out, and a run to the lanes of each."""
-    run0, run1, pairs = splat(-0.0), splat(-0.0), n - n % _PAIR
+    tag: Tag, n: int, x: int, grads: _Ints, weights: tuple[float, float], lanes: _Ints, out: int, before: Any, k: int, lines: bool
+) -> Any:
+    """A token in two windows: the sum of both products goes to out, and a run to the lanes of each. Returns the last 64 bytes of out."""
+    run0, run1, pairs, (w0, w1) = splat(-0.0), splat(-0.0), n - n % _PAIR, weights
     for i in range(0, pairs, _PAIR):
-        _prefetch_pair(tag, x + i * itemsize(tag) + ahead[0])
-        x_low, low0, low1 = load(tag, x, i), load(F32, grads[0], i), load(F32, grads[1], i)
-        x_high, high0, high1 = load(tag, x, i + LANES), load(F32, grads[0], i + LANES), load(F32, grads[1], i + LANES)
-        run0 = run0 + x_low * low0 + x_high * high0
-        run1 = run1 + x_low * low1 + x_high * high1
-        _put(tag, out, i, low0 * weights[0] + low1 * weights[1], high0 * weights[0] + high1 * weights[1], ahead[1], stream)
+        _prefetch_pair(tag, x + i * itemsize(tag))
+        x_low, x_high = load_pair(tag, x, i)
+        low0, low1 = load(F32, grads[0], i), load(F32, grads[1], i)
+        high0, high1 = load(F32, grads[0], i + LANES), load(F32, grads[1], i + LANES)
+        run0 = _add_product(tag, _add_product(tag, run0, x_low, low0), x_high, high0)
+        run1 = _add_product(tag, _add_product(tag, run1, x_low, low1), x_high, high1)
+        low, high = _add_usual_product(tag, low0 * w0, low1, splat(w1)), _add_usual_product(tag, high0 * w0, high1, splat(w1))
+        before = _put(tag, out, i, settled(tag, low), settled(tag, high), (before, k), lines)
     if pairs < n:
         v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)
         run0 = run0 + v * g0
         run1 = run1 + v * g1
-        store(tag, out, pairs, settled(tag, g0 * weights[0] + g1 * weights[1]))
+        store(tag, out, pairs, settled(tag, g0 * w0 + g1 * w1))
     _add_run(lanes[0], run0)
     _add_run(lanes[1], run1)
+    return before
 
 
 @device
@@ -136,7 +175,7 @@ def _under_many(
     x: int,
     grads: int,
     pitch: int,
-    windows: int,
+    windows: _Ints,
     weights: int,
     weight_step: int,
     lanes: int,
@@ -145,10 +184,11 @@ def _under_many(
     sums: int,
 ) -> None:
     """A token in any number of windows, none included, one after the other; `sums` is memory for n float32."""
+    first, count, slots = windows
     for i in range(0, n, LANES):
-        store(F32, sums, i, splat(-0.0 if windows > 0 else 0.0))
-    for k in range(windows):
-        run, grad, weight = splat(-0.0), grads + k * pitch, load1(tag, weights + k * weight_step, 0)
+        store(F32, sums, i, splat(-0.0 if count > 0 else 0.0))
+    for k in range(count):
+        run, grad, weight = splat(-0.0), grads + (first + k) % slots * pitch, load1(tag, weights + k * weight_step, 0)
         for i in range(0, n, LANES):
             g = load(F32, grad, i)
             run = run + load(tag, x, i) * g
@@ -159,84 +199,168 @@ def _under_many(
 
 
 @apart
-def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int) -> None:
+def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int, ahead: int, exponent: int) -> bool:
+    """Whether all numbers are usual: 0, or of a size from 2^-exponent to 2^exponent. The target has room for a multiple of 16."""
+    least, span, strange = (127 - exponent) << 23, 2 * exponent << 23, splat(0.0) > 0.0
     for d in range(0, n, RUN_D):
         count = min(RUN_D, n - d)
         run = run_in(tag, row + d * step * itemsize(tag), step, count, scratch)
         for i in range(0, count, LANES):
-            store(F32, target, d + i, load(tag, run, i))
+            prefetch(run + i * itemsize(tag) + ahead)
+            v = load_tail(tag, run, i, count - i)
+            size = bits(v) & 0x7FFFFFFF
+            strange = strange | (size < least) & (size != 0) | (size > least + span)
+            store(F32, target, d + i, v)
+    return not any_lane(strange)
+
+
+@device
+def _keep(state: int, before: Any, end: int, k: int) -> None:
+    store(F32, state, 0, from_bits(before))
+    store1_i64(state, _END, end)
+    store1_i64(state, _CARRIED, k)
+
+
+@apart
+def _finish(state: int) -> None:
+    """Write the last part of a line that was carried on."""
+    end, k = load1_i64(state, _END), load1_i64(state, _CARRIED)
+    if end != 0:
+        for i in range(-k, 0):
+            store1_i32(end, i, load1_i32(state + 64, i))
+    store1_i64(state, _END, 0)
+
+
+@apart
+def _tokens(
+    tag: Tag, counts: _Ints, places: _Ints, token_steps: _Ints, head_steps: _Ints, two: bool, sides: _Ints, state: int, stream: bool
+) -> None:
+    """Tokens, head by head, in two windows; sides: the steps from the first one's weight, lanes and row to the second's.
+
+    In one window the second is made up: sides are the places of a weight 1, of lanes that nobody reads, and of a row of -0.0.
+    """
+    (tokens, heads, width), size = counts, itemsize(tag)
+    x, out, weight, lane, row = places
+    before, expected, k = bits(load(F32, state, 0)), load1_i64(state, _END), load1_i64(state, _CARRIED)
+    for _ in range(tokens):
+        p_x, p_out, p_weight, p_lane, p_grad = x, out, weight, lane, row
+        for _ in range(heads):
+            other = (p_weight + sides[0], p_lane + sides[1], p_grad + sides[2]) if two else sides
+            weights, d = (load1(tag, p_weight, 0), load1(tag, other[0], 0)), 0 * width
+            while d < width:
+                n = min(RUN_D, width - d)
+                v, to, grads, run_lanes = p_x + d * size, p_out + d * size, (p_grad + 4 * d, other[2] + 4 * d), (p_lane, other[1])
+                if stream and to != expected:
+                    _keep(state, before, expected, k)
+                    _finish(state)
+                    k, expected = (to & 63) >> 2, to if to & 63 == 0 else 0 * to
+                before = _under_two(tag, n, v, grads, weights, run_lanes, to, before, k, stream and to == expected)
+                expected = to + n * size if to & 3 == 0 else 0 * to
+                d += n
+            p_x += head_steps[0]
+            p_out += head_steps[1]
+            p_weight += head_steps[2]
+            p_lane += head_steps[3]
+            p_grad += head_steps[4]
+        x += token_steps[0]
+        out += token_steps[1]
+        weight += token_steps[2]
+        lane += token_steps[3]
+    _keep(state, before, expected, k)
 
 
 @apart
 def _segment(
     tag: Tag,
-    addresses: tuple[int, int, int, int],
-    strides: tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int], tuple[int, int, int]],
-    tokens: tuple[int, int],
-    heads: tuple[int, int],
-    windows: tuple[int, int],
+    addresses: _Ints,
+    strides: tuple[_Ints, ...],
+    tokens: _Ints,
+    heads: _Ints,
+    windows: _Ints,
     place: int,
     stride: int,
     group: int,
     width: int,
     lanes: int,
     rows: int,
-    scratch: tuple[int, int, int],
+    scratch: _Ints,
     stream: bool,
+    usual: bool,
 ) -> None:
-    """Tokens [first, end) and heads [first, end) under (first, number of) windows; place is the first token's in the first window."""
+    """Tokens [first, end) and heads [first, end) under (first, number of, at most) windows; place: the first token's in the first."""
     (p_grad, p_x, p_weight, p_out), (grad_strides, x_strides, weight_strides, out_strides) = addresses, strides
-    (first, count), size, (s_x, s_out, sums) = windows, itemsize(tag), scratch
-    weight_step, lane_step, pitch = -stride * weight_strides[0] * size, -stride * group * _LANE_BYTES, 4 * width
-    ahead = stride * x_strides[0] * size, stride * out_strides[0] * size
-    for head in range(heads[0], heads[1]):
-        for k in range(count):
-            row = p_grad + ((first + k) * grad_strides[0] + head * grad_strides[1]) * size
-            _widen_row(tag, row, grad_strides[2], width, rows + k * pitch, s_x)
-        for token in range(tokens[0], tokens[1]):
-            at = place + token - tokens[0]
-            lane = lanes + (at * group + head - heads[0]) * _LANE_BYTES
-            weight = p_weight + (at * weight_strides[0] + head * weight_strides[1]) * size
+    (first, count, slots), size, (s_x, s_out, sums, state) = windows, itemsize(tag), scratch
+    weight_step, lane_step, row_bytes = -stride * weight_strides[0] * size, -stride * group * _LANE_BYTES, 4 * width
+    pitch = row_bytes * group
+    for c in range(max(first, load1_i64(state, _WIDENED)), first + count):
+        for head in range(heads[0], heads[1]):
+            row = p_grad + (c * grad_strides[0] + head * grad_strides[1]) * size
+            target = rows + c % slots * pitch + (head - heads[0]) * row_bytes
+            if not _widen_row(tag, row, grad_strides[2], width, target, s_x, grad_strides[0] * size, types.intp(_GRADS)):
+                store1_i64(state, _STRANGE, c)
+        store1_i64(state, _WIDENED, c + 1)
+    usual = usual and load1_i64(state, _STRANGE) < first
+    p_x += (tokens[0] * x_strides[0] + heads[0] * x_strides[1]) * size
+    p_out += (tokens[0] * out_strides[0] + heads[0] * out_strides[1]) * size
+    p_weight += (place * weight_strides[0] + heads[0] * weight_strides[1]) * size
+    lanes += place * group * _LANE_BYTES
+    if 1 <= count <= 2 and (usual or size == 4) and x_strides[2] == 1 and out_strides[2] == 1:
+        row, other = rows + first % slots * pitch, rows + (first + 1) % slots * pitch
+        sides = (weight_step, lane_step, other - row) if count == 2 else (state + _ONE, state + _NOWHERE, rows + slots * pitch)
+        counts, places = (tokens[1] - tokens[0], heads[1] - heads[0], width), (p_x, p_out, p_weight, lanes, row)
+        token_steps = x_strides[0] * size, out_strides[0] * size, weight_strides[0] * size, group * _LANE_BYTES
+        head_steps = x_strides[1] * size, out_strides[1] * size, weight_strides[1] * size, _LANE_BYTES, row_bytes
+        _tokens(tag, counts, places, token_steps, head_steps, count == 2, sides, state, stream)
+        return
+    for t in range(tokens[1] - tokens[0]):
+        for h in range(heads[1] - heads[0]):
+            lane = lanes + (t * group + h) * _LANE_BYTES
+            weight = p_weight + (t * weight_strides[0] + h * weight_strides[1]) * size
             for d in range(0, width, RUN_D):
                 n = min(RUN_D, width - d)
-                x = p_x + (token * x_strides[0] + head * x_strides[1] + d * x_strides[2]) * size
-                p_place = p_out + (token * out_strides[0] + head * out_strides[1] + d * out_strides[2]) * size
-                x, grad = run_in(tag, x, x_strides[2], n, s_x), rows + 4 * d
+                x = p_x + (t * x_strides[0] + h * x_strides[1] + d * x_strides[2]) * size
+                p_place = p_out + (t * out_strides[0] + h * out_strides[1] + d * out_strides[2]) * size
+                x, grad = run_in(tag, x, x_strides[2], n, s_x), rows + 4 * d + h * row_bytes
                 out = run_out(p_place, out_strides[2], s_out)
-                past = stream and out & 63 == 0
-                if count == 2:
-                    grads, sides = (grad, grad + pitch), (lane, lane + lane_step)
-                    weights = load1(tag, weight, 0), load1(tag, weight + weight_step, 0)
-                    _under_two(tag, n, x, grads, weights, sides, out, ahead, past)
-                elif count == 1:
-                    _under_one(tag, n, x, grad, load1(tag, weight, 0), lane, out, ahead, past)
-                else:
-                    _under_many(tag, n, x, grad, pitch, count, weight, weight_step, lane, lane_step, out, sums)
+                _under_many(tag, n, x, grad, pitch, (first, count, slots), weight, weight_step, lane, lane_step, out, sums)
                 unload(tag, p_place, out_strides[2], n, s_out)
 
 
-@kernel
+@partitioned
 def _units(
     tag: Tag,
-    addresses: tuple[int, int, int, int],
-    strides: tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int], tuple[int, int, int]],
-    sizes: tuple[int, int, int, int, int, int],
-    tables: tuple[int, int],
-    memory: tuple[int, int, int, int],
+    addresses: _Ints,
+    strides: tuple[_Ints, ...],
+    sizes: _Ints,
+    tables: _Ints,
+    memory: _Ints,
     begin: float,
     stream: bool,
     start: int,
     stop: int,
 ) -> None:
     """Units [start, stop): the gradients of their tokens, and their partial sums of weightGrad. Sums begin at -0.0, or 0.0 if empty."""
-    (total, heads, width, block, stride, group), (p_sequences, p_first), (sums, pitch, slots, slot_bytes) = sizes, tables, memory
-    scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
-    groups, lanes = -(-heads // group), slots + start * slot_bytes
+    (total, heads, width, block, stride, group), (p_sequences, p_first), (sums, pitch, locks, slot_bytes, slots) = sizes, tables, memory
+    scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH), stack(_STATE)
+    store1_i64(scratch[3], _END, 0)
+    store1(tag, scratch[3] + _ONE, 0, 1.0)
+    store_f64(scratch[3] + _NOWHERE, 0, widen(splat(0.0)))
+    slot = claim(locks, slots)
+    groups, lanes = -(-heads // group), locks + -(-slots // 8) * 64 + slot * slot_bytes
     rows = lanes + block * group * _LANE_BYTES
+    for i in range(width):
+        store1(F32, rows + -(-block // stride) * group * width * 4, i, -0.0)
     for unit in range(start, stop):
         chunk = unit // groups
         head = (unit - chunk * groups) * group
         last_head = min(head + group, heads)
+        usual = block > 0  # not a literal, for which functions would be compiled once more
+        for w in range(block):
+            weights = addresses[2] + (w * strides[2][0] + head * strides[2][1]) * itemsize(tag)
+            ahead = strides[2][0] * itemsize(tag)
+            usual = _widen_row(tag, weights, strides[2][1], last_head - head, rows, scratch[0], ahead, types.intp(_WEIGHTS)) and usual
+        store1_i64(scratch[3], _WIDENED, 0)
+        store1_i64(scratch[3], _STRANGE, -1)
         for i in range(block * group):
             store_f64(lanes, i * LANES, widen(splat(begin)))
         token, end = chunk * TOKENS_PER_PARTIAL, min(total, (chunk + 1) * TOKENS_PER_PARTIAL)
@@ -254,20 +378,22 @@ def _units(
                 until = min(until, (high + 1) * stride)
             if low <= high:
                 until = min(until, low * stride + block)
-            windows, at = (number + low, max(0, high - low + 1)), place - low * stride
+            windows, at = (number + low, max(0, high - low + 1), -(-block // stride)), place - low * stride
             tokens, some = (token, origin + until), (head, last_head)
-            _segment(tag, addresses, strides, tokens, some, windows, at, stride, group, width, lanes, rows, scratch, stream)
+            _segment(tag, addresses, strides, tokens, some, windows, at, stride, group, width, lanes, rows, scratch, stream, usual)
             token = origin + until
         for w in range(block):
             for i in range(head, last_head):
                 lane = load_f64(lanes + (w * group + i - head) * _LANE_BYTES, 0)
                 store1_f64(sums, chunk * pitch + w * heads + i, sum_lanes(lane))
     if stream:
+        _finish(scratch[3])
         fence()
+    release(locks, slot)
 
 
-@kernel
-def _totals(tag: Tag, p_out: int, strides: tuple[int, int], heads: int, sums: int, chunks: int, pitch: int, start: int, stop: int) -> None:
+@partitioned
+def _totals(tag: Tag, p_out: int, strides: _Ints, heads: int, sums: int, chunks: int, pitch: int, start: int, stop: int) -> None:
     """Rows [start, stop) of weightGrad."""
     for w in range(start, stop):
         store_sums(tag, sums + 8 * w * heads, chunks, pitch, p_out + w * strides[0] * itemsize(tag), strides[1], heads)
@@ -303,7 +429,7 @@ def _group(heads: int, chunks: int, block: int) -> int:
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace holds the partial sums of weightGrad, then for each unit the lanes of its sums and widened rows of outputGrad."""
+    """The workspace holds the partial sums of weightGrad; for each thread lanes of sums, widened rows of outputGrad and one of -0.0."""
     tokens, heads, width, block = (call.axes[axis] for axis in "TNDW")
     stride = call.attrs["compressStride"]
     tag = tag_of(call["input"].dtype.name)
@@ -311,26 +437,21 @@ def plan(call: Call) -> tuple[int, Launch]:
     chunks, pitch = len(firsts.array), block * heads
     group = _group(heads, chunks, block)
     units = chunks * -(-heads // group)
-    slot_bytes = block * group * _LANE_BYTES + -(-block // stride) * width * 4
-    slots = -(-(chunks * pitch + LANES) // 8) * 64
+    slot_bytes = block * group * _LANE_BYTES + (-(-block // stride) * group + 1) * width * 4
+    slots, o_locks = min(units, get_num_threads()), -(-(chunks * pitch + LANES) // 8) * 64
+    o_slots = o_locks + -(-slots // 8) * 64
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
     weight_grad_strides = call["weightGradOut"].strides
-    sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"])
-    entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(4), types.float32, types.boolean, types.intp, types.intp)
-    finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 6)
+    sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % _PAIR == 0
+    entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean)
+    finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 4)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         operands, tables = tuple(addresses[:4]), (table.address, firsts.address)
-        memory = (workspace, pitch, workspace + slots, slot_bytes)
+        memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
+        ctypes.memset(workspace + o_locks, 0, o_slots - o_locks)
+        parallel(entry, (None, operands, strides, sizes, tables, memory, begin, stream), units)
+        parallel(finish, (None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch), block, -(-_GRAIN // heads))
 
-        def run(start: int, stop: int) -> None:
-            entry(None, operands, strides, sizes, tables, memory, begin, stream, start, stop)
-
-        def add(start: int, stop: int) -> None:
-            finish(None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch, start, stop)
-
-        parallel(run, units)
-        parallel(add, block, -(-_GRAIN // heads))
-
-    return slots + units * slot_bytes, launch
+    return o_slots + slots * slot_bytes, launch
