@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import anycann
-from anycann.backends import threads
+from anycann.backends import cpu_threads
 
 DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
 POISON = 0xFF  # bytes of it are NaN in every dtype
@@ -161,9 +161,9 @@ def at_the_edge(*arrays: Any, end: bool = True) -> Iterator[list[Any]]:
 
 
 def for_all_threads(call: Callable[[], Any], counts: tuple[int, ...] = THREADS) -> set[bytes]:
-    """The results of a call with these numbers of threads, as a set of bytes; work is shared however little it is."""
-    before, alone = anycann.get_num_threads(), threads._ALONE
-    threads._ALONE = 1
+    """The results of a call with these numbers of threads, as a set of bytes; any two pieces of work are shared."""
+    before, asleep = anycann.get_num_threads(), cpu_threads._ASLEEP
+    cpu_threads._ASLEEP = 0
     try:
         found = set()
         for count in counts:
@@ -173,7 +173,7 @@ def for_all_threads(call: Callable[[], Any], counts: tuple[int, ...] = THREADS) 
         return found
     finally:
         anycann.set_num_threads(before)
-        threads._ALONE = alone
+        cpu_threads._ASLEEP = asleep
 
 
 layouts = st.sampled_from(sorted(LAYOUTS))
