@@ -6,8 +6,8 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import BLOCK, SCRATCH, Held, block_out, flush, layout, room, stack, store_sums
-from anycann.backends.cpu_simd import F32, LANES, Tag, load, load_f64, splat, store_f64, tag_of, widen
+from anycann.backends.cpu_blocks import BLOCK, SCRATCH, Held, block_out, flush, layout, nest_of, room, stack, store_sums
+from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_f64, splat, store_f64, tag_of, widen
 from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
 
@@ -42,14 +42,22 @@ def _totals(tag: Tag, address: int, words: int, sums: int, partials: int, pitch:
         i += n
 
 
+@partitioned
+def _totals_in_step(tag: Tag, address: int, stride: int, sums: int, partials: int, pitch: int, start: int, stop: int) -> None:
+    """The same for an output whose elements are all `stride` apart."""
+    store_sums(tag, sums + 8 * start, partials, pitch, address + start * stride * itemsize(tag), stride, stop - start)
+
+
 def totals(output: Tensor | None, width: int, partials: int, pitch: int) -> Callable[[int, int], None]:
     """What adds partial sums and writes an output, if there is one: given its address and theirs, which lie two pitches apart."""
     if output is None:
         return lambda address, sums: None
+    nest, tag = nest_of(output.strides, output.shape), tag_of(output.dtype.name)
     words = Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
-    entry = _totals.for_types(tag_of(output.dtype.name), *(types.intp,) * 5)
+    place = nest[0][1] if len(nest) == 1 else words.address
+    entry = (_totals_in_step if len(nest) == 1 else _totals).for_types(tag, *(types.intp,) * 5)
 
-    def write(address: int, sums: int) -> None:
-        parallel(entry, (None, address, words.address, sums, partials, 2 * pitch), width, TILE)
+    def write(address: int, sums: int, words: Held = words) -> None:
+        parallel(entry, (None, address, place, sums, partials, 2 * pitch), width, TILE)
 
     return write

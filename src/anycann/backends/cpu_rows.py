@@ -259,13 +259,13 @@ def gradients(
     p_dy: int,
     p_x: int,
     p_out: int,
-    p_scaled: int,
+    p_scaled: int | None,
     words: int,
     centres: int,
     scales: int,
     rests: int,
     weight: int,
-    sums: int,
+    sums: int | None,
     first_run: int,
     rows: int,
     width: int,
@@ -276,8 +276,9 @@ def gradients(
     start: int,
     stop: int,
 ) -> None:
-    """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. Addresses 0 of out,
-    scaled, sums leave them out.
+    """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. An address 0 of out, and
+    None of scaled or sums, leaves them out.
+
     weight: what `weights` reads. A row is divided by the float32 in scales, plus the one in rests where those are.
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
@@ -286,7 +287,6 @@ def gradients(
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     for unit in range(first_run + start, first_run + stop):
-        first = sums + 8 * (unit - first_run) * pitch
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)
             r = types.float64(scale)
@@ -320,14 +320,15 @@ def gradients(
                 n = min(size, width - begin)
                 tail = n % LANES
                 dy, x = piece_in(tag, p_dy, w_dy, row, width, begin, n, s_dy), piece_in(tag, p_x, w_x, row, width, begin, n, s_x)
-                if sums != 0:
-                    gamma, beta = first + 4 * begin, first + 4 * (pitch + begin)
+                if sums is not None:
+                    gamma = sums + 8 * (unit - first_run) * pitch + 4 * begin
+                    beta = gamma + 4 * pitch
                     begins = row == unit * run
                     for i in range(0, n - tail, LANES):
                         _add_columns(tag, dy, x, gamma, beta, centre, scale, i, full, begins)
                     if tail > 0:
                         _add_columns(tag, dy, x, gamma, beta, centre, scale, n - tail, tail, begins)
-                if p_scaled != 0:
+                if p_scaled is not None:
                     place = piece_out(tag, p_scaled, w_scaled, row, begin, s_out)
                     sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
                     put_piece(tag, p_scaled, w_scaled, row, width, begin, n, s_out)

@@ -59,17 +59,18 @@ def plan(call: Call) -> tuple[int, Launch]:
     free = o_runs + (batch * 2 * pitch * 4 if summed else 0)
     weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
     means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
-    add = gradients.for_types(tag, *(types.intp,) * 15, types.boolean, types.boolean)
+    kinds = types.none, *(types.intp,) * 5, types.intp if summed else types.none, *(types.intp,) * 5, types.boolean, types.boolean
+    add = gradients.for_types(tag, *(types.intp,) * 3, *kinds)
     add_runs = _partial_sums.for_types(*(types.intp,) * 5)
     put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
     wanted, stream = out is not None, out is not None and streams(out)
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_dy, p_x, p_mean, p_rstd, p_weight, _, p_out, p_gamma, p_beta = addresses
-        sums = workspace + o_runs if summed else 0
+        sums = workspace + o_runs if summed else None
         weight, mean = weights.place(p_weight, workspace + free), means.place(p_mean, workspace + free + weights.room)
         root = roots.place(p_rstd, workspace + free + weights.room + means.room)
-        tensors, constants = (p_dy, p_x, p_out if wanted else 0, 0, words.address), (mean, root, 0, weight, sums)
+        tensors, constants = (p_dy, p_x, p_out if wanted else 0, None, words.address), (mean, root, 0, weight, sums)
         for first in range(0, runs, batch):
             last = min(runs, first + batch)
             parallel(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream), last - first, grain)
