@@ -170,3 +170,22 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
     if not hasattr(os, "fork"):
         pytest.skip("there is no fork here")
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_workers_end_with_the_program_and_later_calls_work_alone() -> None:
+    script = """
+import atexit, threading
+import numpy as np
+import anycann
+anycann.set_num_threads(3)
+x = np.linspace(-3, 3, 1 << 21, dtype=np.float32)
+def late():
+    again = anycann.gelu_v2(x)
+    print([thread.name for thread in threading.enumerate()], np.array_equal(again, first))
+atexit.register(late)
+first = anycann.gelu_v2(x)
+print(sorted(thread.name for thread in threading.enumerate()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, timeout=120, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["['MainThread', 'anycann-cpu-0', 'anycann-cpu-1']", "['MainThread'] True"]
+    assert done.stderr == ""

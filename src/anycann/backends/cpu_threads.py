@@ -5,6 +5,7 @@ look for open slots for a short while after their last piece, then sleep until a
 to chance: kernels give the same bits for every partition.
 """
 
+import atexit
 import functools
 import os
 import threading
@@ -32,7 +33,7 @@ _YIELD = 128  # looks, some microseconds, after which a thread that waits lets o
 
 _MUTEX, _CONDITION = 0, 64  # where they lie in the memory of a pool
 _WORKERS, _SLEEPERS, _CALLS = 128, 136, 144  # words: threads there are, those of them that sleep, those of them that are to wake up
-_SHARE = 192  # the address of `_share`
+_CLOSED, _SHARE = 152, 192  # words: whether workers shall end, and the address of `_share`
 _FIRST_SLOT, _SLOTS, _SLOT = 256, 8, 256  # calls that share their work at the same time; others do it alone
 _STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
 _NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
@@ -236,18 +237,27 @@ def _prepare(pool: int, looks: int) -> None:
 
 
 def _serve(pool: int, looks: int) -> None:
-    """Be a worker for ever: look, then sleep."""
-    while True:
+    """Be a worker until the pool is closed: look, then sleep."""
+    while _read(pool + _CLOSED) == 0:
         _look(pool, looks)
         _lock(pool + _MUTEX)
         _write(pool + _SLEEPERS, _read(pool + _SLEEPERS) + 1)
-        while _read(pool + _CALLS) == 0:
+        while _read(pool + _CALLS) == 0 and _read(pool + _CLOSED) == 0:
             _await(pool + _CONDITION, pool + _MUTEX)
         _write(pool + _CALLS, _read(pool + _CALLS) - 1)
         _unlock(pool + _MUTEX)
 
 
-_preparing, _serving, _sharing = Kernel(_prepare), Kernel(_serve), Kernel(_share)
+def _close(pool: int) -> None:
+    """Let all workers end."""
+    _lock(pool + _MUTEX)
+    _write(pool + _CLOSED, 1)
+    for _ in range(_read(pool + _SLEEPERS)):
+        _signal(pool + _CONDITION)
+    _unlock(pool + _MUTEX)
+
+
+_preparing, _serving, _sharing, _closing = Kernel(_prepare), Kernel(_serve), Kernel(_share), Kernel(_close)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -309,25 +319,37 @@ class _Pool:
         start: int = memory.__array_interface__["data"][0]
         self.address = start + -start % 64
         self.words = memory[-start % 64 :][:_FIRST_SLOT].view(np.int64)
-        self.workers = self.looks = 0
+        self.threads: list[threading.Thread] = []
+        self.looks = self.workers = 0
+        self.closed = False
         self.shared = 0.0  # when a call last shared its work
         self.lock = threading.Lock()
 
     def grow(self, workers: int) -> None:
         """Have so many workers, at least."""
         prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP)  # before a fork can forget who compiles
-        share = _sharing.address(*(_INTP,) * 7)
+        share, _ = _sharing.address(*(_INTP,) * 7), _closing.for_types(_INTP)
         with self.lock:
             if self.looks == 0:
                 tried, start = 1 << 10, time.perf_counter()
                 self.words[_SHARE // 8] = share
                 prepare(self.address, tried)
                 self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
-            while self.workers < workers:
+            while self.workers < workers and not self.closed:
                 name = f"anycann-cpu-{self.workers}"
-                threading.Thread(target=serve, args=(self.address, self.looks), name=name, daemon=True).start()
+                self.threads.append(threading.Thread(target=serve, args=(self.address, self.looks), name=name, daemon=True))
+                self.threads[-1].start()
                 self.workers += 1
                 self.words[_WORKERS // 8] = self.workers
+
+    def close(self) -> None:
+        """End the workers before the interpreter takes their code and memory away. Later calls do their work alone."""
+        with self.lock:
+            self.closed, self.workers = True, 0
+            if self.threads:
+                _closing.for_types(_INTP)(self.address)
+        for thread in self.threads:
+            thread.join()
 
     def asleep(self) -> int:
         """How many workers sleep."""
@@ -344,6 +366,7 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+atexit.register(lambda: _pool.close())
 
 
 def parallel(entry: Callable[..., None], given: tuple[Any, ...], units: int, grain: int = 1) -> None:

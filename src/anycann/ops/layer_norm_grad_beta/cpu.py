@@ -39,7 +39,8 @@ from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 __all__ = ["plan"]
 
 _ROWS = ROWS_PER_RUN * RUNS_PER_PARTIAL  # of a partial sum
-_NARROW = 512  # columns of a tile, at least; with fewer in a row, sums stay in the first-level cache from run to run
+_NARROW = 512  # columns of which sums stay in the first-level cache from run to run
+_TILE = 128  # columns of a tile, at least
 _PAGE = 4096  # bytes; rows as long as that are added four at a time
 _CACHED = 1 << 23  # bytes of operands that are likely to be in a cache, where fewer visits to the sums count for more
 _LINE = 64
@@ -178,7 +179,7 @@ def _totals(
 def _tile(width: int, partials: int, limit: int) -> int:
     """Columns of a unit, a multiple of 32: as many as leave two units for every thread, if there are others."""
     tile, threads = min(width, limit), get_num_threads()
-    while tile > _NARROW and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
+    while tile > _TILE and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
         tile = -(-tile // (2 * _PAIR)) * _PAIR
     return tile
 

@@ -345,8 +345,8 @@ def _units(
     store1_i64(scratch[3], _END, 0)
     store1(tag, scratch[3] + _ONE, 0, 1.0)
     store_f64(scratch[3] + _NOWHERE, 0, widen(splat(0.0)))
-    slot = claim(locks, slots)
-    groups, lanes = -(-heads // group), locks + -(-slots // 8) * 64 + slot * slot_bytes
+    slot = claim(locks, slots) if slots > 0 else slots
+    groups, lanes = -(-heads // group), locks + -(-slots // 8) * 64 + slot * slot_bytes  # without slots, one piece does everything
     rows = lanes + block * group * _LANE_BYTES
     for i in range(width):
         store1(F32, rows + -(-block // stride) * group * width * 4, i, -0.0)
@@ -389,7 +389,8 @@ def _units(
     if stream:
         _finish(scratch[3])
         fence()
-    release(locks, slot)
+    if slots > 0:
+        release(locks, slot)
 
 
 @partitioned
@@ -438,7 +439,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     group = _group(heads, chunks, block)
     units = chunks * -(-heads // group)
     slot_bytes = block * group * _LANE_BYTES + (-(-block // stride) * group + 1) * width * 4
-    slots, o_locks = min(units, get_num_threads()), -(-(chunks * pitch + LANES) // 8) * 64
+    slots, o_locks = min(units, get_num_threads()) if units > 1 else 0, -(-(chunks * pitch + LANES) // 8) * 64
     o_slots = o_locks + -(-slots // 8) * 64
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
@@ -450,8 +451,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     def launch(addresses: Sequence[int], workspace: int) -> None:
         operands, tables = tuple(addresses[:4]), (table.address, firsts.address)
         memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
-        ctypes.memset(workspace + o_locks, 0, o_slots - o_locks)
+        if slots > 0:
+            ctypes.memset(workspace + o_locks, 0, o_slots - o_locks)
         parallel(entry, (None, operands, strides, sizes, tables, memory, begin, stream), units)
         parallel(finish, (None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch), block, -(-_GRAIN // heads))
 
-    return o_slots + slots * slot_bytes, launch
+    return o_slots + max(1, slots) * slot_bytes, launch
