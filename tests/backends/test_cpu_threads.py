@@ -153,6 +153,17 @@ def test_workers_fall_asleep_and_are_woken() -> None:
         assert cpu_threads._pool.asleep() == cpu_threads._pool.workers
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
+def test_workers_may_run_on_all_cores_again() -> None:
+    anycann.set_num_threads(3)
+    for _ in range(3):
+        stacks(64)
+        time.sleep(0.01)
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("anycann-cpu-")]
+    assert len(workers) >= 2
+    assert {frozenset(os.sched_getaffinity(worker.native_id or 0)) for worker in workers} == {frozenset(os.sched_getaffinity(0))}
+
+
 def test_a_child_process_has_a_pool_of_its_own() -> None:
     script = """
 import os, sys

@@ -19,6 +19,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from anycann.backends.cpu import Kernel, body, device
+from anycann.backends.cpu_blocks import stack
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.threads import get_num_threads
@@ -31,13 +32,16 @@ _ASLEEP = 8  # pieces that are done before another thread has woken up
 _AWAKE = 100e-6  # seconds for which a worker looks for the next piece before it sleeps
 _YIELD = 128  # looks, some microseconds, after which a thread that waits lets others of its core run
 
-_MUTEX, _CONDITION = 0, 64  # where they lie in the memory of a pool
-_WORKERS, _SLEEPERS, _CALLS = 128, 136, 144  # words: threads there are, those of them that sleep, those of them that are to wake up
-_CLOSED, _SHARE = 152, 192  # words: whether workers shall end, and the address of `_share`
-_FIRST_SLOT, _SLOTS, _SLOT = 256, 8, 256  # calls that share their work at the same time; others do it alone
+_MUTEX = 0  # where it lies in the memory of a pool
+_WORKERS, _SLEEPERS, _CLOSED, _SHARE = 64, 72, 80, 88  # words: threads, those of them that sleep, whether they shall end, where `_share` is
+_FIRST_SLOT, _SLOTS, _SLOT = 128, 8, 256  # calls that share their work at the same time; others do it alone
+_FIRST_WORKER, _MOST_WORKERS, _WORKER = _FIRST_SLOT + _SLOTS * _SLOT, 1023, 128
+_CONDITION, _CALLED, _THREAD, _SLEEPER, _BUSY = 0, 64, 72, 80, 88
+# Words of a worker: whether it is to wake up, the system's number for it, the n-th worker that sleeps, the core on which it shall not wake
 _STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
 _NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
 _FREE, _TAKEN, _OPEN = 0, 1, 2
+_CORES = 128  # bytes of a set of cores
 
 _INTP = types.intp
 
@@ -89,10 +93,13 @@ def _let_others_run(e: Emit) -> None:
     _system(e, "sched_yield")
 
 
-@operation(types.void, _INTP, _INTP)
-def _new_lock(e: Emit, mutex: Value, condition: Value) -> None:
-    """Make a mutex and a condition of memory."""
+@operation(types.void, _INTP)
+def _new_mutex(e: Emit, mutex: Value) -> None:
     _system(e, "pthread_mutex_init", mutex, I64(0))
+
+
+@operation(types.void, _INTP)
+def _new_condition(e: Emit, condition: Value) -> None:
     _system(e, "pthread_cond_init", condition, I64(0))
 
 
@@ -116,6 +123,27 @@ def _await(e: Emit, condition: Value, mutex: Value) -> None:
 def _signal(e: Emit, condition: Value) -> None:
     """Wake a thread that awaits the condition."""
     _system(e, "pthread_cond_signal", condition)
+
+
+def _linux(e: Emit) -> bool:
+    return "linux" in e.context.codegen().magic_tuple()[0]
+
+
+@operation(_INTP, _INTP)
+def _own_cores(e: Emit, cores: Value) -> Value:
+    """Write a bit for each core that may run this thread into _CORES bytes; the one that does, or -1 where the system does not tell."""
+    if not _linux(e):
+        return I64(-1)
+    failed = e.call("sched_getaffinity", I32, I32(0), I64(_CORES), e.b.inttoptr(cores, I8.as_pointer()))
+    core = e.b.sext(e.call("sched_getcpu", I32), I64)
+    return e.b.select(e.b.icmp_signed("<", failed, I32(0)), I64(-1), core)
+
+
+@operation(types.void, _INTP, _INTP)
+def _set_cores(e: Emit, thread: Value, cores: Value) -> None:
+    """Say which cores may run a thread."""
+    if _linux(e):
+        e.call("sched_setaffinity", I32, e.b.trunc(thread, I32), I64(_CORES), e.b.inttoptr(cores, I8.as_pointer()))
 
 
 @operation(types.void, _INTP, _INTP, _INTP, _INTP)
@@ -156,14 +184,28 @@ def _work(slot: int) -> None:
 
 @device
 def _wake(pool: int, helpers: int) -> None:
-    """See to it that so many workers look for open slots, as far as there are any that sleep."""
+    """See to it that so many workers look for open slots, as far as there are any that sleep.
+
+    They shall not wake up on the core that is busy here, where virtual machines put them even if others are idle, and leave them for long.
+    """
+    cores, others = stack(_CORES), 0 * helpers
+    core = _own_cores(cores)
+    if core >= 0:
+        store1_i64(cores, core >> 6, load1_i64(cores, core >> 6) & ~(1 << (core & 63)))
+        for i in range(_CORES // 8):
+            others |= load1_i64(cores, i)
     _lock(pool + _MUTEX)
-    awake, sleepers = _read(pool + _WORKERS) - _read(pool + _SLEEPERS), _read(pool + _SLEEPERS)
-    called = max(0, min(helpers - awake, sleepers))
-    _write(pool + _SLEEPERS, sleepers - called)
-    _write(pool + _CALLS, _read(pool + _CALLS) + called)
-    for _ in range(called):
-        _signal(pool + _CONDITION)
+    sleepers = _read(pool + _SLEEPERS)
+    awake = _read(pool + _WORKERS) - sleepers
+    left = min(sleepers, max(0, sleepers - (helpers - awake)))
+    _write(pool + _SLEEPERS, left)
+    for i in range(left, sleepers):
+        worker = load1_i64(pool + _FIRST_WORKER + i * _WORKER + _SLEEPER, 0)
+        store1_i64(worker + _BUSY, 0, core if others != 0 else -1)
+        if others != 0:
+            _set_cores(load1_i64(worker + _THREAD, 0), cores)
+        _write(worker + _CALLED, 1)
+        _signal(worker + _CONDITION)
     _unlock(pool + _MUTEX)
 
 
@@ -232,28 +274,37 @@ def _look(pool: int, looks: int) -> None:
 
 def _prepare(pool: int, looks: int) -> None:
     """Make a pool of memory that is zero; then look so often, to learn how long it takes."""
-    _new_lock(pool + _MUTEX, pool + _CONDITION)
+    _new_mutex(pool + _MUTEX)
     _look(pool, looks)
 
 
-def _serve(pool: int, looks: int) -> None:
+def _serve(pool: int, looks: int, worker: int) -> None:
     """Be a worker until the pool is closed: look, then sleep."""
+    cores = stack(_CORES)
+    _new_condition(worker + _CONDITION)
     while _read(pool + _CLOSED) == 0:
         _look(pool, looks)
         _lock(pool + _MUTEX)
-        _write(pool + _SLEEPERS, _read(pool + _SLEEPERS) + 1)
-        while _read(pool + _CALLS) == 0 and _read(pool + _CLOSED) == 0:
-            _await(pool + _CONDITION, pool + _MUTEX)
-        _write(pool + _CALLS, _read(pool + _CALLS) - 1)
+        sleepers = _read(pool + _SLEEPERS)
+        store1_i64(pool + _FIRST_WORKER + sleepers * _WORKER + _SLEEPER, 0, worker)
+        _write(pool + _SLEEPERS, sleepers + 1)
+        _write(worker + _CALLED, 0)
+        while _read(worker + _CALLED) == 0 and _read(pool + _CLOSED) == 0:
+            _await(worker + _CONDITION, pool + _MUTEX)
         _unlock(pool + _MUTEX)
+        busy = load1_i64(worker + _BUSY, 0)
+        if busy >= 0 and _own_cores(cores) >= 0:  # it may run there again, now that it has begun elsewhere
+            store1_i64(cores, busy >> 6, load1_i64(cores, busy >> 6) | 1 << (busy & 63))
+            _set_cores(0 * busy, cores)
+        store1_i64(worker + _BUSY, 0, -1)
 
 
 def _close(pool: int) -> None:
     """Let all workers end."""
     _lock(pool + _MUTEX)
     _write(pool + _CLOSED, 1)
-    for _ in range(_read(pool + _SLEEPERS)):
-        _signal(pool + _CONDITION)
+    for i in range(_read(pool + _SLEEPERS)):
+        _signal(load1_i64(pool + _FIRST_WORKER + i * _WORKER + _SLEEPER, 0) + _CONDITION)
     _unlock(pool + _MUTEX)
 
 
@@ -315,10 +366,10 @@ class _Pool:
     """Worker threads, started when they are first asked for, and the memory by which calls meet them; forgotten after a fork."""
 
     def __init__(self) -> None:
-        memory = np.zeros(_FIRST_SLOT + _SLOTS * _SLOT + 64, np.uint8)
+        memory = np.zeros(_FIRST_WORKER + _MOST_WORKERS * _WORKER + 64, np.uint8)
         start: int = memory.__array_interface__["data"][0]
         self.address = start + -start % 64
-        self.words = memory[-start % 64 :][:_FIRST_SLOT].view(np.int64)
+        self.words = memory[-start % 64 :][: _FIRST_WORKER + _MOST_WORKERS * _WORKER].view(np.int64)
         self.threads: list[threading.Thread] = []
         self.looks = self.workers = 0
         self.closed = False
@@ -327,7 +378,7 @@ class _Pool:
 
     def grow(self, workers: int) -> None:
         """Have so many workers, at least."""
-        prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP)  # before a fork can forget who compiles
+        prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP, _INTP)  # no fork forgets who compiles
         share, _ = _sharing.address(*(_INTP,) * 7), _closing.for_types(_INTP)
         with self.lock:
             if self.looks == 0:
@@ -336,11 +387,16 @@ class _Pool:
                 prepare(self.address, tried)
                 self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
             while self.workers < workers and not self.closed:
-                name = f"anycann-cpu-{self.workers}"
-                self.threads.append(threading.Thread(target=serve, args=(self.address, self.looks), name=name, daemon=True))
+                name, worker = f"anycann-cpu-{self.workers}", _FIRST_WORKER + self.workers * _WORKER
+                self.threads.append(threading.Thread(target=self.serve, args=(serve, worker), name=name, daemon=True))
                 self.threads[-1].start()
                 self.workers += 1
                 self.words[_WORKERS // 8] = self.workers
+
+    def serve(self, serve: Callable[[int, int, int], None], worker: int) -> None:
+        """Be the worker whose memory lies there."""
+        self.words[(worker + _THREAD) // 8] = threading.get_native_id()
+        serve(self.address, self.looks, self.address + worker)
 
     def close(self) -> None:
         """End the workers before the interpreter takes their code and memory away. Later calls do their work alone."""
