@@ -22,6 +22,23 @@ from anycann.backends.cpu import Kernel, body, device
 from anycann.backends.cpu_blocks import stack
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
+from anycann.backends.cpu_system import (
+    CORES,
+    add_to_word,
+    await_signal,
+    exchange_word,
+    lock,
+    new_condition,
+    new_mutex,
+    own_cores,
+    pause,
+    read_word,
+    set_cores,
+    signal,
+    unlock,
+    write_word,
+    yield_core,
+)
 from anycann.backends.threads import get_num_threads
 
 __all__ = ["PartitionedKernel", "claim", "parallel", "partitioned", "release"]
@@ -41,109 +58,8 @@ _CONDITION, _CALLED, _THREAD, _SLEEPER, _BUSY = 0, 64, 72, 80, 88
 _STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
 _NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
 _FREE, _TAKEN, _OPEN = 0, 1, 2
-_CORES = 128  # bytes of a set of cores
 
 _INTP = types.intp
-
-
-def _cell(e: Emit, address: Value) -> Value:
-    return e.b.inttoptr(address, I64.as_pointer())
-
-
-@operation(_INTP, _INTP)
-def _read(e: Emit, address: Value) -> Value:
-    """The word that all threads see."""
-    return e.b.load_atomic(_cell(e, address), "seq_cst", 8, typ=I64)
-
-
-@operation(types.void, _INTP, _INTP)
-def _write(e: Emit, address: Value, value: Value) -> None:
-    e.b.store_atomic(value, _cell(e, address), "seq_cst", 8)
-
-
-@operation(_INTP, _INTP, _INTP)
-def _add(e: Emit, address: Value, value: Value) -> Value:
-    """Add to a word; what it was before."""
-    return e.b.atomic_rmw("add", _cell(e, address), value, "seq_cst")
-
-
-@operation(types.boolean, _INTP, _INTP, _INTP)
-def _exchange(e: Emit, address: Value, expected: Value, value: Value) -> Value:
-    """Write a word if it is what is expected, and whether it was."""
-    return e.b.extract_value(e.b.cmpxchg(_cell(e, address), expected, value, "seq_cst", "seq_cst"), 1)
-
-
-@operation(types.void)
-def _pause(e: Emit) -> None:
-    """Let the other half of the core go first."""
-    triple = e.context.codegen().magic_tuple()[0]
-    if triple.startswith(("x86_64", "i686")):
-        e.call("llvm.x86.sse2.pause", ir.VoidType())
-    elif triple.startswith(("aarch64", "arm64")):
-        e.call("llvm.aarch64.hint", ir.VoidType(), I32(1))
-
-
-def _system(e: Emit, name: str, *addresses: Value) -> None:
-    """Call a function of the operating system."""
-    e.call(name, I32, *(e.b.inttoptr(address, I8.as_pointer()) for address in addresses))
-
-
-@operation(types.void)
-def _let_others_run(e: Emit) -> None:
-    _system(e, "sched_yield")
-
-
-@operation(types.void, _INTP)
-def _new_mutex(e: Emit, mutex: Value) -> None:
-    _system(e, "pthread_mutex_init", mutex, I64(0))
-
-
-@operation(types.void, _INTP)
-def _new_condition(e: Emit, condition: Value) -> None:
-    _system(e, "pthread_cond_init", condition, I64(0))
-
-
-@operation(types.void, _INTP)
-def _lock(e: Emit, mutex: Value) -> None:
-    _system(e, "pthread_mutex_lock", mutex)
-
-
-@operation(types.void, _INTP)
-def _unlock(e: Emit, mutex: Value) -> None:
-    _system(e, "pthread_mutex_unlock", mutex)
-
-
-@operation(types.void, _INTP, _INTP)
-def _await(e: Emit, condition: Value, mutex: Value) -> None:
-    """Sleep until a signal, without the lock; sometimes without one."""
-    _system(e, "pthread_cond_wait", condition, mutex)
-
-
-@operation(types.void, _INTP)
-def _signal(e: Emit, condition: Value) -> None:
-    """Wake a thread that awaits the condition."""
-    _system(e, "pthread_cond_signal", condition)
-
-
-def _linux(e: Emit) -> bool:
-    return "linux" in e.context.codegen().magic_tuple()[0]
-
-
-@operation(_INTP, _INTP)
-def _own_cores(e: Emit, cores: Value) -> Value:
-    """Write a bit for each core that may run this thread into _CORES bytes; the one that does, or -1 where the system does not tell."""
-    if not _linux(e):
-        return I64(-1)
-    failed = e.call("sched_getaffinity", I32, I32(0), I64(_CORES), e.b.inttoptr(cores, I8.as_pointer()))
-    core = e.b.sext(e.call("sched_getcpu", I32), I64)
-    return e.b.select(e.b.icmp_signed("<", failed, I32(0)), I64(-1), core)
-
-
-@operation(types.void, _INTP, _INTP)
-def _set_cores(e: Emit, thread: Value, cores: Value) -> None:
-    """Say which cores may run a thread."""
-    if _linux(e):
-        e.call("sched_setaffinity", I32, e.b.trunc(thread, I32), I64(_CORES), e.b.inttoptr(cores, I8.as_pointer()))
 
 
 @operation(types.void, _INTP, _INTP, _INTP, _INTP)
@@ -166,9 +82,9 @@ def _invoke_share(e: Emit, pool: Value, code: Value, given: Value, units: Value,
 def _wait(looks: int) -> None:
     """Before the next look."""
     if looks % _YIELD == _YIELD - 1:
-        _let_others_run()
+        yield_core()
     else:
-        _pause()
+        pause()
 
 
 @device
@@ -176,10 +92,10 @@ def _work(slot: int) -> None:
     """Take pieces until none is left."""
     code, given = load1_i64(slot + _CODE, 0), load1_i64(slot + _GIVEN, 0)
     units, step = load1_i64(slot + _UNITS, 0), load1_i64(slot + _STEP, 0)
-    start = _add(slot + _NEXT, step)
+    start = add_to_word(slot + _NEXT, step)
     while start < units:
         _invoke(code, given, start, min(start + step, units))
-        start = _add(slot + _NEXT, step)
+        start = add_to_word(slot + _NEXT, step)
 
 
 @device
@@ -188,32 +104,32 @@ def _wake(pool: int, helpers: int) -> None:
 
     They shall not wake up on the core that is busy here, where virtual machines put them even if others are idle, and leave them for long.
     """
-    cores, others = stack(_CORES), 0 * helpers
-    core = _own_cores(cores)
+    cores, others = stack(CORES), 0 * helpers
+    core = own_cores(cores)
     if core >= 0:
         store1_i64(cores, core >> 6, load1_i64(cores, core >> 6) & ~(1 << (core & 63)))
-        for i in range(_CORES // 8):
+        for i in range(CORES // 8):
             others |= load1_i64(cores, i)
-    _lock(pool + _MUTEX)
-    sleepers = _read(pool + _SLEEPERS)
-    awake = _read(pool + _WORKERS) - sleepers
+    lock(pool + _MUTEX)
+    sleepers = read_word(pool + _SLEEPERS)
+    awake = read_word(pool + _WORKERS) - sleepers
     left = min(sleepers, max(0, sleepers - (helpers - awake)))
-    _write(pool + _SLEEPERS, left)
+    write_word(pool + _SLEEPERS, left)
     for i in range(left, sleepers):
         worker = load1_i64(pool + _FIRST_WORKER + i * _WORKER + _SLEEPER, 0)
         store1_i64(worker + _BUSY, 0, core if others != 0 else -1)
         if others != 0:
-            _set_cores(load1_i64(worker + _THREAD, 0), cores)
-        _write(worker + _CALLED, 1)
-        _signal(worker + _CONDITION)
-    _unlock(pool + _MUTEX)
+            set_cores(load1_i64(worker + _THREAD, 0), cores)
+        write_word(worker + _CALLED, 1)
+        signal(worker + _CONDITION)
+    unlock(pool + _MUTEX)
 
 
 @device
 def claim(locks: int, count: int) -> int:
     """One of `count` places that no other piece uses, after waiting for one to be free; `locks` has a word for each, at first 0."""
     place, looks = 0 * count, 0
-    while not _exchange(locks + 8 * place, _FREE, _TAKEN):
+    while not exchange_word(locks + 8 * place, _FREE, _TAKEN):
         place += 1
         if place == count:
             place = 0 * count
@@ -225,13 +141,13 @@ def claim(locks: int, count: int) -> int:
 @device
 def release(locks: int, place: int) -> None:
     """Let others use it."""
-    _write(locks + 8 * place, _FREE)
+    write_word(locks + 8 * place, _FREE)
 
 
 def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int, wake: int) -> None:
     """Run code(given, start, stop) on pieces of [0, units), on this thread and up to so many workers."""
     slot, end = pool + _FIRST_SLOT, pool + _FIRST_SLOT + _SLOTS * _SLOT
-    while slot < end and not _exchange(slot + _STATE, _FREE, _TAKEN):
+    while slot < end and not exchange_word(slot + _STATE, _FREE, _TAKEN):
         slot += _SLOT
     if slot == end:
         _invoke(code, given, 0, units)
@@ -241,17 +157,17 @@ def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int
     store1_i64(slot + _GIVEN, 0, given)
     store1_i64(slot + _UNITS, 0, units)
     store1_i64(slot + _STEP, 0, step)
-    _write(slot + _NEXT, 0)
-    _write(slot + _STATE, _OPEN)
-    if wake != 0 and _read(pool + _SLEEPERS) > 0:
+    write_word(slot + _NEXT, 0)
+    write_word(slot + _STATE, _OPEN)
+    if wake != 0 and read_word(pool + _SLEEPERS) > 0:
         _wake(pool, helpers)
     _work(slot)
-    _write(slot + _STATE, _TAKEN)
+    write_word(slot + _STATE, _TAKEN)
     looks = 0
-    while _read(slot + _INSIDE) != 0:
+    while read_word(slot + _INSIDE) != 0:
         _wait(looks)
         looks += 1
-    _write(slot + _STATE, _FREE)
+    write_word(slot + _STATE, _FREE)
 
 
 @device
@@ -261,51 +177,51 @@ def _look(pool: int, looks: int) -> None:
     while idle < looks:
         for i in range(_SLOTS):
             slot = pool + _FIRST_SLOT + i * _SLOT
-            if _read(slot + _STATE) == _OPEN and _read(slot + _NEXT) < load1_i64(slot + _UNITS, 0):
-                others = _add(slot + _INSIDE, 1)
+            if read_word(slot + _STATE) == _OPEN and read_word(slot + _NEXT) < load1_i64(slot + _UNITS, 0):
+                others = add_to_word(slot + _INSIDE, 1)
                 # A slot that is open now stays as it is until this thread has left it.
-                if _read(slot + _STATE) == _OPEN and others < load1_i64(slot + _HELPERS, 0):
+                if read_word(slot + _STATE) == _OPEN and others < load1_i64(slot + _HELPERS, 0):
                     _work(slot)
                     idle = 0
-                _add(slot + _INSIDE, -1)
+                add_to_word(slot + _INSIDE, -1)
         _wait(idle)
         idle += 1
 
 
 def _prepare(pool: int, looks: int) -> None:
     """Make a pool of memory that is zero; then look so often, to learn how long it takes."""
-    _new_mutex(pool + _MUTEX)
+    new_mutex(pool + _MUTEX)
     _look(pool, looks)
 
 
 def _serve(pool: int, looks: int, worker: int) -> None:
     """Be a worker until the pool is closed: look, then sleep."""
-    cores = stack(_CORES)
-    _new_condition(worker + _CONDITION)
-    while _read(pool + _CLOSED) == 0:
+    cores = stack(CORES)
+    new_condition(worker + _CONDITION)
+    while read_word(pool + _CLOSED) == 0:
         _look(pool, looks)
-        _lock(pool + _MUTEX)
-        sleepers = _read(pool + _SLEEPERS)
+        lock(pool + _MUTEX)
+        sleepers = read_word(pool + _SLEEPERS)
         store1_i64(pool + _FIRST_WORKER + sleepers * _WORKER + _SLEEPER, 0, worker)
-        _write(pool + _SLEEPERS, sleepers + 1)
-        _write(worker + _CALLED, 0)
-        while _read(worker + _CALLED) == 0 and _read(pool + _CLOSED) == 0:
-            _await(worker + _CONDITION, pool + _MUTEX)
-        _unlock(pool + _MUTEX)
+        write_word(pool + _SLEEPERS, sleepers + 1)
+        write_word(worker + _CALLED, 0)
+        while read_word(worker + _CALLED) == 0 and read_word(pool + _CLOSED) == 0:
+            await_signal(worker + _CONDITION, pool + _MUTEX)
+        unlock(pool + _MUTEX)
         busy = load1_i64(worker + _BUSY, 0)
-        if busy >= 0 and _own_cores(cores) >= 0:  # it may run there again, now that it has begun elsewhere
+        if busy >= 0 and own_cores(cores) >= 0:  # it may run there again, now that it has begun elsewhere
             store1_i64(cores, busy >> 6, load1_i64(cores, busy >> 6) | 1 << (busy & 63))
-            _set_cores(0 * busy, cores)
+            set_cores(0 * busy, cores)
         store1_i64(worker + _BUSY, 0, -1)
 
 
 def _close(pool: int) -> None:
     """Let all workers end."""
-    _lock(pool + _MUTEX)
-    _write(pool + _CLOSED, 1)
-    for i in range(_read(pool + _SLEEPERS)):
-        _signal(load1_i64(pool + _FIRST_WORKER + i * _WORKER + _SLEEPER, 0) + _CONDITION)
-    _unlock(pool + _MUTEX)
+    lock(pool + _MUTEX)
+    write_word(pool + _CLOSED, 1)
+    for i in range(read_word(pool + _SLEEPERS)):
+        signal(load1_i64(pool + _FIRST_WORKER + i * _WORKER + _SLEEPER, 0) + _CONDITION)
+    unlock(pool + _MUTEX)
 
 
 _preparing, _serving, _sharing, _closing = Kernel(_prepare), Kernel(_serve), Kernel(_share), Kernel(_close)

@@ -1,0 +1,123 @@
+"""For kernels: words that threads share, and what the operating system does with threads.
+
+Words are 64 bits; all threads see their changes in one order. Mutexes and conditions take up to 64 bytes each.
+"""
+
+from llvmlite import ir
+from numba import types
+
+from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
+
+__all__ = [
+    "CORES", "add_to_word", "await_signal", "exchange_word", "lock", "new_condition", "new_mutex",
+    "own_cores", "pause", "read_word", "set_cores", "signal", "unlock", "write_word", "yield_core",
+]  # fmt: skip
+
+CORES = 128  # bytes of a set of cores
+_INTP = types.intp
+
+
+def _cell(e: Emit, address: Value) -> Value:
+    return e.b.inttoptr(address, I64.as_pointer())
+
+
+@operation(_INTP, _INTP)
+def read_word(e: Emit, address: Value) -> Value:
+    """The word that all threads see."""
+    return e.b.load_atomic(_cell(e, address), "seq_cst", 8, typ=I64)
+
+
+@operation(types.void, _INTP, _INTP)
+def write_word(e: Emit, address: Value, value: Value) -> None:
+    """Let all threads see this value."""
+    e.b.store_atomic(value, _cell(e, address), "seq_cst", 8)
+
+
+@operation(_INTP, _INTP, _INTP)
+def add_to_word(e: Emit, address: Value, value: Value) -> Value:
+    """Add to a word; what it was before."""
+    return e.b.atomic_rmw("add", _cell(e, address), value, "seq_cst")
+
+
+@operation(types.boolean, _INTP, _INTP, _INTP)
+def exchange_word(e: Emit, address: Value, expected: Value, value: Value) -> Value:
+    """Write a word if it is what is expected, and whether it was."""
+    return e.b.extract_value(e.b.cmpxchg(_cell(e, address), expected, value, "seq_cst", "seq_cst"), 1)
+
+
+@operation(types.void)
+def pause(e: Emit) -> None:
+    """Let the other half of the core go first."""
+    triple = e.context.codegen().magic_tuple()[0]
+    if triple.startswith(("x86_64", "i686")):
+        e.call("llvm.x86.sse2.pause", ir.VoidType())
+    elif triple.startswith(("aarch64", "arm64")):
+        e.call("llvm.aarch64.hint", ir.VoidType(), I32(1))
+
+
+def _system(e: Emit, name: str, *addresses: Value) -> None:
+    """Call a function of the operating system."""
+    e.call(name, I32, *(e.b.inttoptr(address, I8.as_pointer()) for address in addresses))
+
+
+@operation(types.void)
+def yield_core(e: Emit) -> None:
+    """Let other threads of this core run."""
+    _system(e, "sched_yield")
+
+
+@operation(types.void, _INTP)
+def new_mutex(e: Emit, mutex: Value) -> None:
+    """Make a mutex of memory."""
+    _system(e, "pthread_mutex_init", mutex, I64(0))
+
+
+@operation(types.void, _INTP)
+def new_condition(e: Emit, condition: Value) -> None:
+    """Make a condition of memory."""
+    _system(e, "pthread_cond_init", condition, I64(0))
+
+
+@operation(types.void, _INTP)
+def lock(e: Emit, mutex: Value) -> None:
+    """Wait for a mutex and take it."""
+    _system(e, "pthread_mutex_lock", mutex)
+
+
+@operation(types.void, _INTP)
+def unlock(e: Emit, mutex: Value) -> None:
+    """Give a mutex back."""
+    _system(e, "pthread_mutex_unlock", mutex)
+
+
+@operation(types.void, _INTP, _INTP)
+def await_signal(e: Emit, condition: Value, mutex: Value) -> None:
+    """Sleep until a signal, without the lock; sometimes without one."""
+    _system(e, "pthread_cond_wait", condition, mutex)
+
+
+@operation(types.void, _INTP)
+def signal(e: Emit, condition: Value) -> None:
+    """Wake a thread that awaits the condition."""
+    _system(e, "pthread_cond_signal", condition)
+
+
+def _linux(e: Emit) -> bool:
+    return "linux" in e.context.codegen().magic_tuple()[0]
+
+
+@operation(_INTP, _INTP)
+def own_cores(e: Emit, cores: Value) -> Value:
+    """Write a bit for each core that may run this thread into CORES bytes; the one that does, or -1 where the system does not tell."""
+    if not _linux(e):
+        return I64(-1)
+    failed = e.call("sched_getaffinity", I32, I32(0), I64(CORES), e.b.inttoptr(cores, I8.as_pointer()))
+    core = e.b.sext(e.call("sched_getcpu", I32), I64)
+    return e.b.select(e.b.icmp_signed("<", failed, I32(0)), I64(-1), core)
+
+
+@operation(types.void, _INTP, _INTP)
+def set_cores(e: Emit, thread: Value, cores: Value) -> None:
+    """Say which cores may run a thread."""
+    if _linux(e):
+        e.call("sched_setaffinity", I32, e.b.trunc(thread, I32), I64(CORES), e.b.inttoptr(cores, I8.as_pointer()))
