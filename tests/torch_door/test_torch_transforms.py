@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 from torch_samples import HAVE, baseline
 
 import anycann.torch as door
@@ -109,7 +110,7 @@ def test_a_model_is_exported() -> None:
 
 
 def test_a_graph_of_any_number_of_rows_is_compiled_once() -> None:
-    count = torch._dynamo.testing.CompileCounter()
+    count = CompileCounter()
     compiled = torch.compile(
         lambda g, x: op.gelu_backward_v2(g, x) + op.layer_norm_grad_beta(g, x)[0], fullgraph=True, backend=count, dynamic=True
     )
