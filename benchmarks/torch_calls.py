@@ -1,7 +1,7 @@
 """What a call through torch costs beside the computation: for every operator on its smallest problem, microseconds a call.
 
 Columns: the plain function on NumPy arrays; the plain function on tensors; the operator of torch.ops.anycann; the least operator that
-torch.library can make of the same schema; what ours takes above the plain function and that. The calls of a line take turns in rounds; the
+PyTorch can make of the same schema; what ours takes above the plain function and that. The calls of a line take turns in rounds; the
 shortest round counts, as it is the least disturbed by what else a machine does.
 """
 
@@ -36,7 +36,7 @@ def shortest(calls: list[Callable[[], Any]], rounds: int, repeat: int) -> list[f
 
 
 def least(entry: Entry, results: Any) -> Any:
-    """The least operator that torch.library can make of the same schema: it has its results."""
+    """The least operator that PyTorch can make of the same schema: it has its results."""
     LEAST.define(entry.schema())
     LEAST.impl(entry.name, lambda *args, **named: results, "CPU")
     return getattr(torch.ops.anycann_least, entry.name).default

@@ -179,8 +179,6 @@ if child == 0:
     os._exit(0 if same else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
 """
-    if not hasattr(os, "fork"):
-        pytest.skip("there is no fork here")
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 

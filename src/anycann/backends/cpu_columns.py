@@ -53,11 +53,11 @@ def totals(output: Tensor | None, width: int, partials: int, pitch: int) -> Call
     if output is None:
         return lambda address, sums: None
     nest, tag = nest_of(output.strides, output.shape), tag_of(output.dtype.name)
-    words = Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
-    place = nest[0][1] if len(nest) == 1 else words.address
-    entry = (_totals_in_step if len(nest) == 1 else _totals).for_types(tag, *(types.intp,) * 5)
+    words = None if len(nest) == 1 else Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
+    kernel, place = (_totals_in_step, nest[0][1]) if words is None else (_totals, words.address)
+    entry = kernel.for_types(tag, *(types.intp,) * 5)
 
-    def write(address: int, sums: int, words: Held = words) -> None:
+    def write(address: int, sums: int, words: Held | None = words) -> None:
         parallel(entry, (None, address, place, sums, partials, 2 * pitch), width, TILE)
 
     return write

@@ -6,7 +6,6 @@ to chance: kernels give the same bits for every partition.
 """
 
 import atexit
-import functools
 import os
 import threading
 import time
@@ -44,7 +43,6 @@ from anycann.backends.threads import get_num_threads
 __all__ = ["PartitionedKernel", "claim", "parallel", "partitioned", "release"]
 
 _PIECES_PER_THREAD = 4  # evens out cores that are busy with something else
-_ALONE = 1  # pieces of `grain` units that are not worth another thread
 _ASLEEP = 8  # pieces that are done before another thread has woken up
 _AWAKE = 100e-6  # seconds for which a worker looks for the next piece before it sleeps
 _YIELD = 128  # looks, some microseconds, after which a thread that waits lets others of its core run
@@ -258,7 +256,6 @@ class PartitionedKernel(Kernel):
     def __init__(self, function: Callable[..., None]) -> None:
         inner = body(function)
 
-        @functools.wraps(function)
         def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: int) -> None:
             code, address = _bound(inner, given)
             if helpers == 0:
@@ -266,7 +263,7 @@ class PartitionedKernel(Kernel):
             else:
                 _invoke_share(pool, code, address, units, step, helpers, wake)
 
-        del entry.__wrapped__
+        entry.__module__, entry.__qualname__ = function.__module__, function.__qualname__  # by which the disk cache knows it
         super().__init__(entry)
 
     def _compile(self, *types_: types.Type) -> Callable[..., Any]:
@@ -344,12 +341,11 @@ atexit.register(lambda: _pool.close())
 def parallel(entry: Callable[..., None], given: tuple[Any, ...], units: int, grain: int = 1) -> None:
     """Run a kernel's entry on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads.
 
-    A grain of more than one unit is as little as a piece should be; a few of them stay with the caller. Workers that sleep are woken for
-    many, and for calls that follow each other closely.
+    A grain of more than one unit is as little as a piece should be: workers that sleep are woken for several, and for calls that follow
+    each other closely.
     """
-    alone, asleep = (_ALONE * grain, _ASLEEP * grain) if grain > 1 else (1, 1)
-    pool, helpers = _pool, 0 if units <= alone else min(get_num_threads(), -(-units // grain)) - 1
-    wake = helpers > 0 and (units > asleep or time.perf_counter() - pool.shared < _AWAKE)
+    pool, helpers = _pool, 0 if units <= grain else min(get_num_threads(), -(-units // grain)) - 1
+    wake = helpers > 0 and (grain == 1 or units > _ASLEEP * grain or time.perf_counter() - pool.shared < _AWAKE)
     if wake and pool.workers < helpers:
         pool.grow(helpers)
     if helpers == 0 or pool.workers == 0:
