@@ -191,6 +191,20 @@ def test_large_outputs_that_bypass_the_caches(name):
         assert raw(big[start : start + 3]) == raw(anycann.layer_norm(x[start : start + 3], (1001,))[0])
 
 
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("width", [96, 128, 2048])
+def test_large_outputs_anywhere_in_memory(name, width):
+    rows = (1 << 23) // DTYPES[name].itemsize // width + 5
+    x, half = normal((rows, width), DTYPES[name], 15), rows // 2
+    x[7, 3], x[rows - 1, 0] = np.nan, np.inf
+    want = b"".join(raw(anycann.layer_norm(part, (width,))[0]) for part in (x[:half], x[half:]))
+    sums = [np.empty((rows, 1), np.float32) for _ in range(2)]
+    for offset in (0, 1, 2, 8, 31):
+        out = Watched((rows, width), DTYPES[name], "plain", offset)
+        anycann.layer_norm(x, (width,), out=(out.array, *sums))
+        assert raw(out.check()) == want, offset
+
+
 def test_empty_inputs():
     for shape, axes in (((0, 5), 1), ((3, 0, 5), 1), ((0,), 1)):
         out, mean, rstd = anycann.layer_norm(np.zeros(shape, np.float32), shape[-axes:])

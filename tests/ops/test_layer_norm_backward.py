@@ -180,6 +180,19 @@ def test_nothing_is_touched_beside_the_operands(end):
             assert all(raw(out) == raw(want) for out, want in zip(outs, expected, strict=True))
 
 
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("width", [96, 2048])
+def test_large_outputs_anywhere_in_memory(name, width):
+    rows = (1 << 23) // DTYPES[name].itemsize // width + 5
+    dy, x, inner, mean, rstd, weight = problem((rows, width), 1, DTYPES[name])
+    dy[7, 3], half = np.nan, rows // 2
+    parts = [anycann.layer_norm_backward(dy[p], x[p], inner, mean[p], rstd[p], weight)[0] for p in (slice(half), slice(half, None))]
+    for offset in (0, 1, 2, 8, 31):
+        out = Watched((rows, width), DTYPES[name], "plain", offset)
+        anycann.layer_norm_backward(dy, x, inner, mean, rstd, weight, None, (True, False, False), out=(out.array, None, None))
+        assert raw(out.check()) == b"".join(map(raw, parts)), offset
+
+
 def test_without_rows_the_sums_are_zero():
     x, statistic = np.zeros((0, 7), np.float32), np.zeros((0, 1), np.float32)
     got = anycann.layer_norm_backward(x, x, (7,), statistic, statistic)

@@ -131,6 +131,18 @@ def test_large_outputs_bypass_the_caches_and_are_the_same(dtype, width):
 
 
 @every_dtype
+@pytest.mark.parametrize("width", [33, 512])
+def test_large_outputs_anywhere_in_memory(dtype, width):
+    tokens = np.resize(any_bits((100_003,), DTYPES[dtype]), ((1 << 22) // DTYPES[dtype].itemsize // width + 2, width))
+    indices = rng(1).integers(0, 64, (len(tokens), 2))
+    want, _ = expected(tokens, indices, 0)
+    for offset in (0, 1, 2, 8, 31):
+        out = Watched(want.shape, DTYPES[dtype], "plain", offset)
+        moe_token_permute(tokens, indices, out=(out.array, np.empty(indices.size, np.int32)))
+        np.testing.assert_array_equal(bits(out.check()), bits(want), str(offset))
+
+
+@every_dtype
 @pytest.mark.parametrize("width", [1, 32, 33, 1025])
 @pytest.mark.parametrize("end", [True, False])
 def test_memory_beyond_the_operands_is_not_touched(dtype, width, end):

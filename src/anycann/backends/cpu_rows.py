@@ -34,6 +34,7 @@ from anycann.backends.cpu_blocks import (
     sweep,
     unload,
 )
+from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, finish_lines, sweep_lines
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -61,12 +62,13 @@ from anycann.backends.cpu_simd import (
 from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "RECORD", "Numbers", "gradients", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
+__all__ = ["GRAIN", "RECORD", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
 RECORD = 2 * LAYOUT + 8  # bytes of a row record
 _STRIDE = RECORD // 8 - 1
+_SHORT = 1 << 14  # bytes of rows that are joined
 
 
 def record(tensor: Tensor, axes: int) -> list[int]:
@@ -107,6 +109,14 @@ def put_piece(tag: Tag, address: int, words: int, row: int, width: int, i: int, 
         copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(1))
     else:
         unload(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
+
+
+@device
+def joins(tag: Tag, address: int, words: int, width: int) -> bool:
+    """Whether rows are so short, and lie so, that they should leave as lines that are joined: in parts, these cost more than the row."""
+    size = width * itemsize(tag)
+    adjoining = load1_i64(words, _STRIDE) == 1 and load1_i64(words, 1) == 1 and load1_i64(words, 3) == width
+    return adjoining and size <= _SHORT and width % PAIR == 0 and address & 63 != 0 and address & 3 == 0
 
 
 @partitioned
@@ -286,6 +296,8 @@ def gradients(
     s_dy, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
+    carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)
+    begin_lines(carried)
     for unit in range(first_run + start, first_run + stop):
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)
@@ -335,7 +347,11 @@ def gradients(
                 if p_out != 0:
                     place = piece_out(tag, p_out, w_out, row, begin, s_out)
                     given = (tag, dy, x, weight + number * begin, centre, r, slope, base)
-                    sweep(_gradient, given, tag, place, n, stream and place != s_out)
+                    if lines:
+                        sweep_lines(_gradient, given, tag, place, n, carried)
+                    else:
+                        sweep(_gradient, given, tag, place, n, stream and place != s_out)
                     put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
     if stream:
+        finish_lines(carried)
         fence()

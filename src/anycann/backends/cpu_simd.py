@@ -47,9 +47,9 @@ from anycann.backends.cpu_llvm import (
 __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
-    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "lookup", "mask16", "narrow", "pack", "prefetch", "prefetch_far",
-    "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64",
-    "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "widen",
+    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "lookup", "mask16", "narrow", "pack", "pack_usual", "prefetch",
+    "prefetch_far", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64",
+    "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -138,7 +138,13 @@ def store_pair(e: Emit, tag: Tag, address: Value, i: Value, v0: Value, v1: Value
 
 @operation(i32x16, (F16, BF16), f32x16, f32x16)
 def pack(e: Emit, tag: Tag, v0: Value, v1: Value) -> Value:
-    """The bits of 32 elements, each rounded once to 16 bits. None may be a NaN or, for bfloat16, a subnormal number."""
+    """The bits of 32 elements, each rounded once to 16 bits."""
+    return e.b.bitcast(e.narrowed_pair(tag, v0, v1), lanes(I32))
+
+
+@operation(i32x16, (F16, BF16), f32x16, f32x16)
+def pack_usual(e: Emit, tag: Tag, v0: Value, v1: Value) -> Value:
+    """`pack` of what has no NaN and, for bfloat16, no subnormal number."""
     if tag == BF16 and e.rounds_bf16():
         return e.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I32), v0, v1)
     if tag == F16 and e.converts_half():

@@ -14,7 +14,8 @@ from numba import types
 
 from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, layout, offset_of, stack, streams, sweep
-from anycann.backends.cpu_rows import GRAIN, RECORD, Numbers, piece_in, piece_out, piece_size, put_piece, record, weights
+from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
+from anycann.backends.cpu_rows import GRAIN, RECORD, Numbers, joins, piece_in, piece_out, piece_size, put_piece, record, weights
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -104,6 +105,8 @@ def _rows(
 ) -> None:
     """Rows [start, stop). `words`: the row records of x and out; addresses 0 of mean and rstd leave them out."""
     s_x, s_out, number = stack(SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
+    carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
+    begin_lines(carried)
     for row in range(start, stop):
         total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
         for i in range(0, width, size):
@@ -123,9 +126,14 @@ def _rows(
         for i in range(0, width, size):
             n = min(size, width - i)
             x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
-            sweep(_normalised, (tag, x, weight + number * i, bias + number * i, mean, root), tag, place, n, stream and place != s_out)
+            given = (tag, x, weight + number * i, bias + number * i, mean, root)
+            if lines:
+                sweep_lines(_normalised, given, tag, place, n, carried)
+            else:
+                sweep(_normalised, given, tag, place, n, stream and place != s_out)
             put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
     if stream:
+        finish_lines(carried)
         fence()
 
 

@@ -17,11 +17,13 @@ from anycann.backends.cpu_simd import (
     load,
     load1_i32,
     load1_i64,
+    load_tail,
     prefetch,
     store,
     store1_i32,
     store1_i64,
     store_stream,
+    store_tail,
 )
 from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
@@ -95,22 +97,37 @@ def _sort(
 
 
 @device
+def _copy_part(target: int, source: int, n: int) -> None:
+    """n < 64 bytes, an even number."""
+    words = n // 4
+    if words > 0:  # even a store of nothing would ask for the line
+        store_tail(F32, target, 0, load_tail(F32, source, 0, words), words)
+    if n & 2 != 0:
+        copy1(2, target, 2 * words, source, 2 * words)
+
+
+@device
 def _copy(target: int, source: int, n: int, stream: bool) -> None:
     """n bytes, an even number; `stream`: whole lines go past the caches."""
-    if n < _LINE:
-        for i in range(n // 2):
-            copy1(2, target, i, source, i)
-        return
-    if target & 63 != 0:
-        store(F32, target, 0, load(F32, source, 0))
-    if target + n & 63 != 0:
-        store(F32, target + n - _LINE, 0, load(F32, source + n - _LINE, 0))
-    for i in range(-target & 63, n - _LINE + 1, _LINE):
+    head = min(n, -target & 63)  # nothing else: a line of which the cache has a part is slow to write past it
+    tail = (n - head) & 63
+    _copy_part(target, source, head)
+    _copy_part(target + n - tail, source + n - tail, tail)
+    for i in range(head, n - tail, _LINE):
         prefetch(source + i + AHEAD)
         if stream:
             store_stream(F32, target + i, 0, load(F32, source + i, 0))
         else:
             store(F32, target + i, 0, load(F32, source + i, 0))
+
+
+@device
+def _prefetch_ends(target: int, n: int) -> None:
+    """The lines of n bytes that are written in parts; what goes past the caches would wait for them."""
+    if target & 63 != 0:
+        prefetch(target)
+    if (target + n) & 63 != 0:
+        prefetch(target + n)
 
 
 @partitioned
@@ -134,6 +151,8 @@ def _copy_rows(
     """The copies of tokens [start, stop) whose place is below `rows`."""
     for token in range(start, stop):
         source = row_address(p_tokens, token, token_stride, size)
+        for i in range((token + 1) * k, min(stop, token + 2) * k):
+            _prefetch_ends(row_address(p_out, load1_i32(p_places, i * place_stride), out_stride, size), width * size)
         for i in range(token * k, (token + 1) * k):
             place = load1_i32(p_places, i * place_stride)
             if place >= rows:

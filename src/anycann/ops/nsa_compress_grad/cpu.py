@@ -26,6 +26,7 @@ from anycann.backends.cpu_blocks import (
     streams,
     unload,
 )
+from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, carried_on, end_of, finish_lines, keep_lines, put_pair
 from anycann.backends.cpu_simd import (
     F16,
     F32,
@@ -35,27 +36,21 @@ from anycann.backends.cpu_simd import (
     bits,
     fence,
     fma,
-    from_bits,
     itemsize,
-    joined,
     load,
     load1,
-    load1_i32,
     load1_i64,
     load_f64,
     load_pair,
     load_tail,
-    pack,
     prefetch,
     prefetch_far,
     splat,
     store,
     store1,
     store1_f64,
-    store1_i32,
     store1_i64,
     store_f64,
-    store_stream,
     sum_lanes,
     tag_of,
     widen,
@@ -71,11 +66,10 @@ __all__ = ["plan"]
 _Ints: TypeAlias = tuple[int, ...]  # of a fixed length
 
 _LANE_BYTES = 8 * LANES  # of the float64 sums of a place in the window and a head
-_PAIR = 2 * LANES
-# A thread's state: 64 bytes, the last written; int64: where they ended, how many of their words are not yet in memory, the first
-# window of the unit that is not widened, the last with unusual rows; then lanes of sums that nobody reads, and a weight of 1.
-_END, _CARRIED, _WIDENED, _STRANGE = range(8, 12)
-_NOWHERE, _ONE, _STATE = 128, 256, 320
+# A thread's state: what is carried on between lines; int64: the first window of the unit that is not widened, the last with unusual
+# rows; then lanes of sums that nobody reads, and a weight of 1.
+_WIDENED, _STRANGE = LINES // 8, LINES // 8 + 1
+_NOWHERE, _ONE, _STATE = LINES + 64, LINES + 192, LINES + 256
 _GRADS, _WEIGHTS = 80, 32  # exponents of usual numbers: their products are exact in float32, and sums of two are 0 or normal
 _FAR, _NEAR = 6144, 512  # bytes between a load of x and what is asked for at that time, for the second and the first cache
 _GRAIN = 512  # elements of weightGrad worth a thread
@@ -117,39 +111,13 @@ def _add_usual_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
     return _rounded_product if tag == F32 else _exact_product
 
 
-def _put_single(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
-    before, k = carried
-    if lines:
-        store_stream(F32, out - 4 * k, i, from_bits(joined(before, bits(low), k)))
-        store_stream(F32, out - 4 * k, i + LANES, from_bits(joined(bits(low), bits(high), k)))
-    else:
-        store(F32, out, i, low)
-        store(F32, out, i + LANES, high)
-    return bits(high)
-
-
-def _put_half(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
-    (before, k), packed = carried, pack(tag, low, high)
-    if lines:
-        store_stream(F32, out - 4 * k + 2 * i, 0, from_bits(joined(before, packed, k)))
-    else:
-        store(F32, out + 2 * i, 0, from_bits(packed))
-    return packed
-
-
-@by_tag
-def _put(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any, int], lines: bool) -> Any:
-    """Write 32 elements from i on. `lines`: as whole lines past the caches, the first k words of which are the last ones of `before`."""
-    return _put_single if tag == F32 else _put_half
-
-
 @device
 def _under_two(
     tag: Tag, n: int, x: int, grads: _Ints, weights: tuple[float, float], lanes: _Ints, out: int, before: Any, k: int, lines: bool
 ) -> Any:
     """A token in two windows: the sum of both products goes to out, and a run to the lanes of each. Returns the last 64 bytes of out."""
-    run0, run1, pairs, (w0, w1) = splat(-0.0), splat(-0.0), n - n % _PAIR, weights
-    for i in range(0, pairs, _PAIR):
+    run0, run1, pairs, (w0, w1) = splat(-0.0), splat(-0.0), n - n % PAIR, weights
+    for i in range(0, pairs, PAIR):
         _prefetch_pair(tag, x + i * itemsize(tag))
         x_low, x_high = load_pair(tag, x, i)
         low0, low1 = load(F32, grads[0], i), load(F32, grads[1], i)
@@ -157,7 +125,7 @@ def _under_two(
         run0 = _add_product(tag, _add_product(tag, run0, x_low, low0), x_high, high0)
         run1 = _add_product(tag, _add_product(tag, run1, x_low, low1), x_high, high1)
         low, high = _add_usual_product(tag, low0 * w0, low1, splat(w1)), _add_usual_product(tag, high0 * w0, high1, splat(w1))
-        before = _put(tag, out, i, settled(tag, low), settled(tag, high), (before, k), lines)
+        before = put_pair(tag, out, i, settled(tag, low), settled(tag, high), (before, k), lines, True)
     if pairs < n:
         v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)
         run0 = run0 + v * g0
@@ -214,23 +182,6 @@ def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int,
     return not any_lane(strange)
 
 
-@device
-def _keep(state: int, before: Any, end: int, k: int) -> None:
-    store(F32, state, 0, from_bits(before))
-    store1_i64(state, _END, end)
-    store1_i64(state, _CARRIED, k)
-
-
-@apart
-def _finish(state: int) -> None:
-    """Write the last part of a line that was carried on."""
-    end, k = load1_i64(state, _END), load1_i64(state, _CARRIED)
-    if end != 0:
-        for i in range(-k, 0):
-            store1_i32(end, i, load1_i32(state + 64, i))
-    store1_i64(state, _END, 0)
-
-
 @apart
 def _tokens(
     tag: Tag, counts: _Ints, places: _Ints, token_steps: _Ints, head_steps: _Ints, two: bool, sides: _Ints, state: int, stream: bool
@@ -241,7 +192,7 @@ def _tokens(
     """
     (tokens, heads, width), size = counts, itemsize(tag)
     x, out, weight, lane, row = places
-    before, expected, k = bits(load(F32, state, 0)), load1_i64(state, _END), load1_i64(state, _CARRIED)
+    before, expected, k = carried_on(state)
     for _ in range(tokens):
         p_x, p_out, p_weight, p_lane, p_grad = x, out, weight, lane, row
         for _ in range(heads):
@@ -251,11 +202,11 @@ def _tokens(
                 n = min(RUN_D, width - d)
                 v, to, grads, run_lanes = p_x + d * size, p_out + d * size, (p_grad + 4 * d, other[2] + 4 * d), (p_lane, other[1])
                 if stream and to != expected:
-                    _keep(state, before, expected, k)
-                    _finish(state)
+                    keep_lines(state, before, expected, k)
+                    finish_lines(state)
                     k, expected = (to & 63) >> 2, to if to & 63 == 0 else 0 * to
                 before = _under_two(tag, n, v, grads, weights, run_lanes, to, before, k, stream and to == expected)
-                expected = to + n * size if to & 3 == 0 else 0 * to
+                expected = end_of(tag, to, n)
                 d += n
             p_x += head_steps[0]
             p_out += head_steps[1]
@@ -266,7 +217,7 @@ def _tokens(
         out += token_steps[1]
         weight += token_steps[2]
         lane += token_steps[3]
-    _keep(state, before, expected, k)
+    keep_lines(state, before, expected, k)
 
 
 @apart
@@ -342,7 +293,7 @@ def _units(
     """Units [start, stop): the gradients of their tokens, and their partial sums of weightGrad. Sums begin at -0.0, or 0.0 if empty."""
     (total, heads, width, block, stride, group), (p_sequences, p_first), (sums, pitch, locks, slot_bytes, slots) = sizes, tables, memory
     scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH), stack(_STATE)
-    store1_i64(scratch[3], _END, 0)
+    begin_lines(scratch[3])
     store1(tag, scratch[3] + _ONE, 0, 1.0)
     store_f64(scratch[3] + _NOWHERE, 0, widen(splat(0.0)))
     slot = claim(locks, slots) if slots > 0 else slots
@@ -387,7 +338,7 @@ def _units(
                 lane = load_f64(lanes + (w * group + i - head) * _LANE_BYTES, 0)
                 store1_f64(sums, chunk * pitch + w * heads + i, sum_lanes(lane))
     if stream:
-        _finish(scratch[3])
+        finish_lines(scratch[3])
         fence()
     if slots > 0:
         release(locks, slot)
@@ -444,7 +395,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
     weight_grad_strides = call["weightGradOut"].strides
-    sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % _PAIR == 0
+    sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % PAIR == 0
     entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean)
     finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 4)
 
