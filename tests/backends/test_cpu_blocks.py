@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from numba import types
 
 from anycann.backends.cpu_blocks import (
+    AHEAD,
     BLOCK,
     LAYOUT,
     SCRATCH,
     STREAM,
+    WALK_SCRATCH,
     Held,
+    Walk,
+    begin_walk,
     block_in,
     block_out,
     fetch,
@@ -25,8 +29,11 @@ from anycann.backends.cpu_blocks import (
     flush,
     layout,
     layouts,
+    moved,
     nest_of,
     offset_of,
+    paced,
+    repeats,
     room,
     round_odd,
     run_in,
@@ -73,6 +80,34 @@ def copied(tag, source, target, cuts=(), stream=False):
     edges = sorted({0, *cuts, target.size})
     for start, stop in itertools.pairwise(edges):
         run(None, source.ctypes.data, target.ctypes.data, words.address, start, stop, stream)
+
+
+def copy_walk(tag, source, target, words, stream, start, stop):
+    s_in, s_out, flat = stack(WALK_SCRATCH), stack(SCRATCH), start
+    begin_walk(s_in)
+    while flat < stop:
+        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat))
+        count, d_out = repeats(tag, words + LAYOUT, flat, n, (stop - flat) // n)
+        count, d_in = repeats(tag, words, flat, n, count)
+        operand = paced(block_in(tag, source, words, flat, n, s_in), d_in, n)
+        out = block_out(tag, target, words + LAYOUT, flat, n, s_out)
+        for k in range(count):
+            sweep(fetch, moved(operand, k * d_in), tag, out + k * d_out, n, stream and out != s_out)
+        flush(tag, target, words + LAYOUT, flat, n, s_out, out)
+        flat += count * n
+
+
+def walked(tag, source, target, pieces=1):
+    """Copy arrays in whatever order a walk takes."""
+    walk = Walk([from_array(source, "source"), from_array(target, "target")])
+    kernel = compiled(copy_walk, tag, *(INTP,) * 3, types.boolean, INTP, INTP)
+
+    def run(places, words, numel):
+        edges = sorted({numel * piece // pieces for piece in range(pieces + 1)})
+        for start, stop in itertools.pairwise(edges):
+            kernel(None, *places, words, walk.stream, start, stop)
+
+    walk.launch(run)([source.ctypes.data, target.ctypes.data], 0)
 
 
 def values(shape, dtype):
@@ -228,7 +263,7 @@ def whole_room(tag, words, n, lengths):
 def through_runs(tag, source, source_step, target, target_step, n):
     s_in, s_out = stack(SCRATCH), stack(SCRATCH)
     out = run_out(target, target_step, s_out)
-    sweep(fetch, (tag, run_in(tag, source, source_step, n, s_in), 1), tag, out, n, False)
+    sweep(fetch, (tag, run_in(tag, source, source_step, n, s_in), 1, AHEAD), tag, out, n, False)
     unload(tag, target, target_step, n, s_out)
 
 
@@ -343,3 +378,44 @@ def test_a_held_array_knows_its_address():
     array = np.arange(3)
     assert Held(array).address == array.ctypes.data
     assert tag_of("bfloat16") is BF16
+
+
+@TAGS
+@pytest.mark.parametrize("shape", [(1, 500), (37, 41), (300, 700), (64, 256), (128, 513), (129, 15), (3, 5, 70), (2, 130, 3, 300)])
+def test_walks_over_operands_in_any_order_of_axes(tag, shape):
+    for order in itertools.permutations(range(len(shape))):
+        source, _ = strided(shape, DTYPES[tag], (1,) * len(shape), order)
+        source[...] = values(shape, DTYPES[tag])
+        for pieces in (1, 3):
+            target = np.zeros(shape, DTYPES[tag])
+            walked(tag, source, target, pieces)
+            assert target.tobytes() == source.tobytes(), order
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_walks_convert(dtype):
+    for source, target in ((DTYPES[tag_of(dtype)], np.float32), (np.float32, DTYPES[tag_of(dtype)])):
+        given_, got = values((300, 140), np.float32).astype(source).T, np.zeros((140, 300), target)
+        walked(F32, given_, got)
+        np.testing.assert_array_equal(got, given_.astype(target))
+
+
+@TAGS
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.sampled_from([1, 2, 3, 17, 32, 64, 65, 130]), min_size=1, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+    pieces=st.integers(1, 4),
+)
+def test_walks_over_any_strides(tag, shape, seed, pieces):
+    generator = np.random.default_rng(seed)
+    steps = [tuple(generator.choice([1, 1, 1, 2, -1, -3], len(shape))) for _ in range(2)]
+    (source, _), (target, memory) = (strided(shape, DTYPES[tag], step, generator.permutation(len(shape))) for step in steps)
+    source[...] = values(shape, DTYPES[tag])
+    if generator.random() < 0.3:
+        axis = generator.integers(len(shape))
+        source = np.broadcast_to(source.take([0], axis), shape)
+    before = np.isnan(memory.astype(np.float32)).sum() - target.size
+    walked(tag, source, target, pieces)
+    np.testing.assert_array_equal(target, source)
+    assert np.isnan(memory.astype(np.float32)).sum() == before, "memory beside the elements was written"

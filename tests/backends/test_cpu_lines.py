@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from anycann.backends.cpu_blocks import fetch, stack
+from anycann.backends.cpu_blocks import AHEAD, fetch, stack
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
 from anycann.backends.cpu_simd import BF16, F16, F32, fence, itemsize, load1_i64
 
@@ -20,7 +20,7 @@ def copy_pieces(tag, source, target, pieces, count):
     begin_lines(memory)
     for k in range(count):
         first, n = load1_i64(pieces, 2 * k), load1_i64(pieces, 2 * k + 1)
-        sweep_lines(fetch, (tag, source + first * itemsize(tag), INTP(1)), tag, target + first * itemsize(tag), n, memory)
+        sweep_lines(fetch, (tag, source + first * itemsize(tag), INTP(1), INTP(AHEAD)), tag, target + first * itemsize(tag), n, memory)
     finish_lines(memory)
     fence()
 

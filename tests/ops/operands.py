@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -189,3 +190,14 @@ def with_special_values(array: Any, seed: int) -> Any:
     with np.errstate(over="ignore"):
         special = np.asarray(SPECIAL).astype(array.dtype)
     return np.where(generator.random(array.shape) < 0.2, generator.choice(special, array.shape), array)
+
+
+def assert_layouts_do_not_matter(call: Callable[..., Any], *arrays: Any) -> None:
+    """call(*inputs, out=out) on large arrays of one shape gives the same bits wherever their axes lie, by any number of threads."""
+    want = np.empty_like(arrays[0])
+    call(*arrays, out=want)
+    for orders in itertools.product(itertools.permutations(range(want.ndim)), repeat=2):
+        first, rest = ([array.transpose(order).copy().transpose(np.argsort(order)) for array in arrays] for order in orders)
+        given = [first[0], *rest[1:]]
+        out = np.full_like(rest[0], np.nan)
+        assert for_all_threads(lambda given=given, out=out: call(*given, out=out), (1, 3)) == {raw(want)}, orders

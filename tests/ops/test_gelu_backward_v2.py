@@ -12,6 +12,7 @@ from operands import (
     DTYPES,
     LAYOUTS,
     Watched,
+    assert_layouts_do_not_matter,
     assert_same,
     at_the_edge,
     dtypes,
@@ -105,6 +106,12 @@ def test_infinities_and_nan(mode):
         )
         zero_times_limit = np.nan if mode == "none" else 0.0
         np.testing.assert_array_equal(got, [np.inf, np.nan, zero_times_limit, np.nan, -np.inf])
+
+
+@every_dtype
+def test_large_operands_in_any_order_of_axes(dtype):
+    grad, x = normal((5, 150, 300), DTYPES[dtype], 1), normal((5, 150, 300), DTYPES[dtype], 2, 2)
+    assert_layouts_do_not_matter(gelu_backward_v2, grad, x)
 
 
 @every_dtype

@@ -10,6 +10,7 @@ from operands import (
     DTYPES,
     LAYOUTS,
     Watched,
+    assert_layouts_do_not_matter,
     assert_same,
     at_the_edge,
     dtypes,
@@ -77,6 +78,11 @@ def test_the_mode_by_name_and_by_number():
     with pytest.raises(AclnnError, match=r"approximate must be 0 \('none'\), 1 \('tanh'\); got 'erf'") as refused:
         gelu_v2(x, "erf")
     assert refused.value.status == 161002
+
+
+@every_dtype
+def test_large_operands_in_any_order_of_axes(dtype):
+    assert_layouts_do_not_matter(gelu_v2, normal((5, 150, 300), DTYPES[dtype], 1, 2))
 
 
 @every_dtype

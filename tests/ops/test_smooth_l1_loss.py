@@ -12,6 +12,7 @@ from operands import (
     DTYPES,
     LAYOUTS,
     Watched,
+    assert_layouts_do_not_matter,
     assert_same,
     at_the_edge,
     dtypes,
@@ -142,6 +143,12 @@ def test_where_groups_of_partial_sums_end():
         x[0], x[3], x[place] = 2.0**60, 2.0**36, 64
         got = smooth_l1_loss(x, np.zeros_like(x), "sum", 0.0)
         assert got == np.float32(2.0**60 if swallowed else 2.0**60 + 2.0**37), (place[:2], got)
+
+
+@every_dtype
+def test_large_operands_in_any_order_of_axes(dtype):
+    x, target = (normal((3, 150, 300), DTYPES[dtype], seed) for seed in range(2))
+    assert_layouts_do_not_matter(lambda *given, out: smooth_l1_loss(*given, "none", out=out), x, target)
 
 
 def test_empty_operands():

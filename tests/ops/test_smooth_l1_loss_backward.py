@@ -12,6 +12,7 @@ from operands import (
     DTYPES,
     LAYOUTS,
     Watched,
+    assert_layouts_do_not_matter,
     assert_same,
     at_the_edge,
     dtypes,
@@ -113,6 +114,12 @@ def test_the_mean_counts_self_and_target_but_not_grad_out():
     got = smooth_l1_loss_backward(grad_out, x, target, "mean")
     assert got.shape == (4, 3, 5)
     assert (got == np.float32(1 / 15)).all()
+
+
+@every_dtype
+def test_large_operands_in_any_order_of_axes(dtype):
+    grad, x, target = (normal((3, 150, 300), DTYPES[dtype], seed) for seed in range(3))
+    assert_layouts_do_not_matter(lambda *given, out: smooth_l1_loss_backward(*given, "none", out=out), grad, x, target)
 
 
 @every_dtype

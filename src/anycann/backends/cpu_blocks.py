@@ -6,12 +6,13 @@ row-major index `flat` of the iteration shape in blocks: `room` says how long th
 `block_out` and `flush` take the results. A run that is contiguous in memory is used where it lies, any other is copied bit for bit
 through scratch memory on the stack. A kernel may compute in float32 on operands of any type: tag F32 over another dtype converts.
 
-An *operand* is a tuple (tag, address, step): element i of the run lies at index i * step, step being 0 or 1; with step 0 the address
-holds the one element 16 times.
+An *operand* is a tuple (tag, address, step, ahead): element i of the run lies at index i * step, step being 0 or 1; with step 0 the
+address holds the one element 16 times. What lies `ahead` bytes on is asked for when it is read.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numba
 import numpy as np
@@ -44,30 +45,39 @@ from anycann.backends.cpu_simd import (
     select,
     splat_i,
     store,
+    store1_i64,
     store_line,
     store_pair,
     store_tail,
+    transpose,
     widen,
 )
+from anycann.backends.loops import TILE, Part, loops, parts
 from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "LAYOUT", "SCRATCH", "Held", "apart", "block_in", "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush",
-    "layout", "layouts", "nest_of", "offset_of", "once", "room", "round_odd", "run_in", "run_out", "settled", "stack",
-    "store_sums", "streams", "sweep", "unload",
+    "BLOCK", "LAYOUT", "SCRATCH", "WALK_SCRATCH", "Held", "Operand", "Walk", "apart", "begin_walk", "block_in", "block_out", "copy_block",
+    "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "nest_of", "offset_of", "once", "paced", "repeats",
+    "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+Operand: TypeAlias = tuple[Tag, int, int, int]
 
 BLOCK = 1024  # elements of a block that is copied
 SCRATCH = 8 * BLOCK + 128  # bytes of scratch for an operand: its bits, and then those bits as float32
+_TILE = SCRATCH + 64  # where in the scratch of a walk a tile lies, whose number, counted from 1, lies before it
+WALK_SCRATCH = _TILE + TILE
 DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
 AHEAD = 2048  # bytes between a load and the prefetch of what comes later
+_LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 
+_COLUMNS_AHEAD = 32  # how far ahead columns of a tile are asked for
 _MAX_DIMENSIONS = 8
-LAYOUT = 8 * (2 + 2 * _MAX_DIMENSIONS)  # bytes of a layout
+_ROWS = 2 + 2 * _MAX_DIMENSIONS  # where a layout has the rows and the columns of tiles
+LAYOUT = 8 * (_ROWS + 2)  # bytes of a layout
 _CODES = {"float16": 0, "bfloat16": 1, "float32": 2}
 _HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
 
@@ -95,20 +105,53 @@ class Held:
         self.address: int = array.__array_interface__["data"][0]
 
 
-def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """The words that describe strides under a shape."""
+def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int], tile: Sequence[int] = (0, 0)) -> list[int]:
+    """The words that describe strides under a shape, whose last two axes are a tile that is to be transposed if one is given."""
     nest = nest_of(strides, shape)
     padded = nest + [(1, 0)] * (_MAX_DIMENSIONS - len(nest))
-    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop)]
+    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile]
 
 
 def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
     """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
+    return _words(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
+
+
+def _words(tensors: Sequence[Tensor], part: Part) -> Held:
     rows = []
-    for tensor in tensors:
-        own = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
-        rows.append(layout(tensor.dtype, [0] * (len(shape) - len(own)) + own, shape))
+    for tensor, steps, across in zip(tensors, part.loops.strides, part.across, strict=True):
+        rows.append(layout(tensor.dtype, steps, part.loops.sizes, part.tile if across else (0, 0)))
     return Held(np.array(rows, np.int64))
+
+
+class Walk:
+    """All elements of tensors that broadcast to the last one's shape, the output's, in whatever order is good.
+
+    `stream`: its stores should bypass the caches.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        found = parts(tensors, tensors[-1].shape)
+        self._sizes = [tensor.dtype.itemsize for tensor in tensors]
+        self._parts = [(part.starts, _words(tensors, part), math.prod(part.loops.sizes)) for part in found]
+        run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found) * tensors[-1].dtype.itemsize
+        self.stream = streams(tensors[-1]) and run >= _LONG
+
+    def launch(self, run: Callable[[Sequence[int], int, int], None]) -> Callable[[Sequence[int], int], None]:
+        """A function of addresses and workspace that runs each part: on addresses, layouts and number of elements."""
+        parts = [
+            ([start * size for start, size in zip(starts, self._sizes, strict=True)], words, numel) for starts, words, numel in self._parts
+        ]
+        if len(parts) == 1:
+            ((_, held, count),) = parts
+            address = held.address
+            return lambda addresses, workspace, held=held: run(addresses, address, count)  # type: ignore[misc]
+
+        def launch(addresses: Sequence[int], workspace: int) -> None:
+            for starts, words, numel in parts:
+                run([address + start for address, start in zip(addresses, starts, strict=True)], words.address, numel)
+
+        return launch
 
 
 def streams(output: Tensor) -> bool:
@@ -214,19 +257,56 @@ def room(tag: Tag, words: int, flat: int, n: int) -> int:
     """How many of the n elements from `flat` on this operand can give, or take, as one block."""
     if itemsize(tag) == 4 and load1_i64(words, 0) != _SINGLE:
         n = min(n, BLOCK)
+    if load1_i64(words, _ROWS) > 0:
+        tile = load1_i64(words, _ROWS) * load1_i64(words, _ROWS + 1)
+        left: int = tile - flat % tile
+        return min(n, left)
     inner, stride = load1_i64(words, 2), load1_i64(words, 3)
     left = inner - flat % inner
     return min(n, left) if 0 <= stride <= 1 and (inner >= DIRECT or n <= left) else min(n, BLOCK)
 
 
 @apart
-def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> tuple[Tag, int, int]:
-    """The operand of n elements from `flat` on; n must be within `room`, the scratch has SCRATCH bytes."""
+def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int) -> None:
+    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that lie one behind the other."""
+    pitch, whole_rows, whole_columns = columns * size, rows - rows % LANES, columns - columns % LANES
+    for j in range(0, whole_columns, LANES):
+        for k in range(_COLUMNS_AHEAD, _COLUMNS_AHEAD + LANES):
+            for i in range(0, rows * size, 64):
+                prefetch(source + (j + k) * step + i)
+        for i in range(0, whole_rows, LANES):
+            place = target + i * pitch + j * size
+            if size == 2:
+                transpose(F16, source + j * step + i * 2, step, place, pitch)
+            else:
+                transpose(F32, source + j * step + i * 4, step, place, pitch)
+    for j in range(columns):
+        for i in range(whole_rows if j < whole_columns else 0, rows):
+            copy1(size, target + i * pitch, j, source + j * step, i)
+
+
+@device
+def begin_walk(scratch: int) -> None:
+    """The WALK_SCRATCH bytes have no tile yet."""
+    store1_i64(scratch + _TILE, -1, 0)
+
+
+@apart
+def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int) -> Operand:
+    """The operand of n elements from `flat` on; n must be within `room`. The scratch has SCRATCH bytes, or is one of a walk."""
     code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
     size = itemsize(tag) if code == _SINGLE else 2
     source, step = address + offset_of(words, flat) * size, 1
-    whole = n <= inner - flat % inner
-    if stride == 0 and whole:
+    whole, rows, columns = n <= inner - flat % inner, load1_i64(words, _ROWS), load1_i64(words, _ROWS + 1)
+    if rows > 0:
+        tile = flat // (rows * columns)
+        first = tile * rows * columns
+        if load1_i64(scratch + _TILE, -1) != tile + 1:
+            column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
+            _transpose_tile(size, address + offset_of(words, first) * size, column_step * size, rows, columns, scratch + _TILE)
+            store1_i64(scratch + _TILE, -1, tile + 1)
+        source = scratch + _TILE + (flat - first) * size
+    elif stride == 0 and whole:
         for k in range(LANES):
             copy1(size, scratch, k, source, 0)
         source, step, n = scratch, 0, LANES
@@ -236,7 +316,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
     if itemsize(tag) == 4 and code != _SINGLE:
         _to_single(code, source, scratch + 4 * BLOCK, n)
         source = scratch + 4 * BLOCK
-    return tag, source, step
+    return tag, source, step, types.intp(AHEAD)
 
 
 @apart
@@ -248,6 +328,30 @@ def block_out(tag: Tag, address: int, words: int, flat: int, n: int, scratch: in
     else:
         address += offset_of(words, flat) * itemsize(tag)
     return address
+
+
+@apart
+def repeats(tag: Tag, words: int, flat: int, n: int, most: int) -> tuple[int, int]:
+    """How many blocks of n elements, from `flat` on and at most `most`, lie alike, and the bytes from each to the next."""
+    code, inner, stride, outer, jump = (
+        load1_i64(words, 0),
+        load1_i64(words, 2),
+        load1_i64(words, 3),
+        load1_i64(words, 4),
+        load1_i64(words, 5),
+    )
+    size, tile = itemsize(tag), load1_i64(words, _ROWS) * load1_i64(words, _ROWS + 1)
+    row = flat // inner
+    position, count, step = flat - row * inner, types.intp(1), types.intp(0)
+    if size == 4 and code != _SINGLE:
+        return count, step
+    if tile > 0:
+        count, step = (tile - flat % tile) // n, n * size
+    elif 0 <= stride <= 1 and n < inner - position:
+        count, step = (inner - position) // n, n * stride * size
+    elif position == 0 and n == inner and (stride == 1 or (stride == 0 and jump == 0)):
+        count, step = outer - row % outer, jump * size
+    return min(count, most), step
 
 
 @apart
@@ -286,18 +390,35 @@ def unload(tag: Tag, address: int, stride: int, n: int, scratch: int) -> None:
 
 
 @device
-def fetch(operand: tuple[Tag, int, int], i: int, m: int) -> Any:
-    """The m <= 16 elements from i on, widened to float32; what comes AHEAD bytes later is prefetched."""
-    tag, address, step = operand
-    prefetch(address + i * step * itemsize(tag) + AHEAD)
+def paced(operand: Operand, distance: int, n: int) -> Operand:
+    """The operand of blocks of n elements that lie so many bytes apart."""
+    tag, address, step, ahead = operand
+    run = n * itemsize(tag)
+    if distance != 0 and run <= AHEAD:
+        ahead = AHEAD // run * distance
+    return tag, address, step, ahead
+
+
+@device
+def moved(operand: Operand, distance: int) -> Operand:
+    """The operand so many bytes on."""
+    tag, address, step, ahead = operand
+    return tag, address + distance, step, ahead
+
+
+@device
+def fetch(operand: Operand, i: int, m: int) -> Any:
+    """The m <= 16 elements from i on, widened to float32; what comes later is prefetched."""
+    tag, address, step, ahead = operand
+    prefetch(address + i * step * itemsize(tag) + ahead)
     return load_tail(tag, address, i * step, m)
 
 
 @device
-def fetch_entries(operand: tuple[Tag, int, int], table: int, i: int, m: int) -> Any:
+def fetch_entries(operand: Operand, table: int, i: int, m: int) -> Any:
     """The entries of a float32 table at the raw bits of m <= 16 elements of 16 bits, from i on; prefetches like `fetch`."""
-    tag, address, step = operand
-    prefetch(address + i * step * itemsize(tag) + AHEAD)
+    tag, address, step, ahead = operand
+    prefetch(address + i * step * itemsize(tag) + ahead)
     if m == LANES:
         return entries(table, address, i * step)
     return gather(table, load_bits_tail(tag, address, i * step, m))

@@ -11,7 +11,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -199,7 +199,7 @@ def _add_spread_rows(
                         term = term * load1(F32, factors, j)
                     store(F32, total, i, load(F32, total, i) + term)
             place = row_address(p_out, number, out_stride, size) + column * out_step * size
-            sweep(fetch, (F32, total, 1), tag, run_out(place, out_step, scratch), n, stream and out_step == 1)
+            sweep(fetch, (F32, total, 1, AHEAD), tag, run_out(place, out_step, scratch), n, stream and out_step == 1)
             unload(tag, place, out_step, n, scratch)
     if stream:
         fence()

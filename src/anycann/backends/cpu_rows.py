@@ -126,7 +126,7 @@ def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, sto
     i = start
     while i < stop:
         n = min(room(tag, words, i, stop - i), BLOCK)
-        _, source, step = block_in(tag, address, words, i, n, scratch)
+        _, source, step, _ = block_in(tag, address, words, i, n, scratch)
         for k in range(0, n, LANES):
             m = min(LANES, n - k)
             store_tail(tag, target, i + k, load_tail(tag, source, k * step, m), m)

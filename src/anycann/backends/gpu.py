@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from anycann import cuda
+from anycann.backends.loops import loops
 from anycann.tensor import Tensor
 
 __all__ = [
@@ -213,26 +214,10 @@ class Nest(NamedTuple):
     strides: tuple[tuple[int | None, ...], ...]
 
 
-def nest(tensors: Sequence[Tensor], shape: Sequence[int]) -> Nest:
-    """The loops over tensors that broadcast to a shape: no dimension of size 1, none that continues the one inside it in all of them."""
-    padded = []
-    for tensor in tensors:
-        own = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
-        padded.append([0] * (len(shape) - len(own)) + own)
-    sizes: list[int] = []
-    loops: list[tuple[int, ...]] = []
-    for d in reversed(range(len(shape))):
-        steps = tuple(own[d] for own in padded)
-        if shape[d] == 1:
-            continue
-        if loops and all(step == inner * sizes[-1] for step, inner in zip(steps, loops[-1], strict=True)):
-            sizes[-1] *= shape[d]
-        else:
-            sizes.append(shape[d])
-            loops.append(steps)
-    if not sizes:
-        sizes, loops = [1], [(0,) * len(padded)]
-    return Nest(tuple(sizes), tuple([tuple([step or None for step in steps]) for steps in zip(*loops, strict=True)]))
+def nest(tensors: Sequence[Tensor], shape: Sequence[int], free: bool = False) -> Nest:
+    """`loops` as kernels take them."""
+    sizes, strides = loops(tensors, shape, free)
+    return Nest(sizes[::-1], tuple([tuple([step or None for step in reversed(steps)]) for steps in strides]))
 
 
 def wide(tensors: Sequence[Tensor], numel: int, block: int) -> bool:

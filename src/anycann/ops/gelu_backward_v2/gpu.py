@@ -48,7 +48,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     """One kernel over the flat index of the output."""
     out, mode, kind, device = call["gradInput"], call.attrs["approximate"], call["self"].dtype.name, call["self"].device
     numel, block = out.numel, _BYTES // out.dtype.itemsize
-    loops, types = nest(call.tensors, out.shape), [type_of(tensor.dtype.name) for tensor in call.tensors]
+    loops, types = nest(call.tensors, out.shape, free=True), [type_of(tensor.dtype.name) for tensor in call.tensors]
     choices = *types, len(loops.sizes), mode == "tanh", wide(call.tensors, numel, block), block
     p_table = constants(f"gelu slopes {kind} {mode}", device, lambda: packed(mode) if kind == "float32" else table(kind, mode))
     start = Start(_gelu, cdiv(numel, block), device, _WARPS, numel, *loops, *choices)

@@ -44,7 +44,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     """One kernel over the flat index of the output."""
     x, out = call.tensors
     mode, kind, numel, block = call.attrs["approximate"], x.dtype.name, out.numel, _BYTES // out.dtype.itemsize
-    loops = nest(call.tensors, out.shape)
+    loops = nest(call.tensors, out.shape, free=True)
     choices = type_of(kind), len(loops.sizes), mode == 1, wide(call.tensors, numel, block), block
     p_table = constants(f"gelu {kind} {mode}", x.device, lambda: packed(mode) if kind == "float32" else table(kind, mode))
     start = Start(_gelu, cdiv(numel, block), x.device, _WARPS, numel, *loops, *choices)

@@ -187,7 +187,7 @@ def _rows(
                 sweep(zero, None, tag, out, n, False)
             else:
                 source = run_in(tag, row_address(p_grad, token, grad_stride, size) + d * grad_step * size, grad_step, n, s_grad)
-                sweep(fetch, (tag, source, 1), tag, out, n, stream and out_step == 1)
+                sweep(fetch, (tag, source, 1, AHEAD), tag, out, n, stream and out_step == 1)
             unload(tag, place, out_step, n, s_out)
     if stream:
         fence()

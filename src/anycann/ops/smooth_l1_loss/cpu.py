@@ -15,15 +15,20 @@ from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
+    WALK_SCRATCH,
+    Walk,
+    begin_walk,
     block_in,
     block_out,
     fetch,
     flush,
     layouts,
+    moved,
+    paced,
+    repeats,
     room,
     stack,
     store_sums,
-    streams,
     sweep,
 )
 from anycann.backends.cpu_math import quotient
@@ -77,16 +82,26 @@ def _smooth_l1(
     stop: int,
 ) -> None:
     l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT
-    s_self, s_target, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    s_self, s_target, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
+    begin_walk(s_self)
+    begin_walk(s_target)
     flat = start
     while flat < stop:
         n = room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat)))
-        b_self = block_in(tag, p_self, l_self, flat, n, s_self)
-        b_target = block_in(tag, p_target, l_target, flat, n, s_target)
+        count = (stop - flat) // n
+        d_out = d_self = d_target = 0 * n
+        if count > 1:
+            count, d_out = repeats(tag, l_out, flat, n, count)
+            count, d_self = repeats(tag, l_self, flat, n, count)
+            count, d_target = repeats(tag, l_target, flat, n, count)
+        b_self = paced(block_in(tag, p_self, l_self, flat, n, s_self), d_self, n)
+        b_target = paced(block_in(tag, p_target, l_target, flat, n, s_target), d_target, n)
         out = block_out(tag, p_out, l_out, flat, n, s_out)
-        sweep(_losses, (b_self, b_target, beta, inverse, half), tag, out, n, stream and out != s_out)
+        for k in range(count):
+            given = moved(b_self, k * d_self), moved(b_target, k * d_target), beta, inverse, half
+            sweep(_losses, given, tag, out + k * d_out, n, stream and out != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, out)
-        flat += n
+        flat += count * n
     if stream:
         fence()
 
@@ -167,20 +182,22 @@ def plan(call: Call) -> tuple[int, Launch]:
     operands = call["self"], call["target"]
     shape = broadcast([tensor.shape for tensor in operands]) or ()
     used = (*operands, out) if reduction == 0 else operands
-    words = layouts(used, shape)
     tag = tag_of(operands[0].dtype.name) if len({tensor.dtype for tensor in used}) == 1 else F32
     inverse = exact_inverse(beta)
     factors, number, integer = (beta, inverse, beta * 0.5), types.float32, types.intp
     kinds = number, types.none if inverse is None else number, number
     numel = math.prod(shape)
     if reduction == 0:
-        entry, stream = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), streams(out)
+        entry, walk = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), Walk(used)
 
-        def launch(addresses: Sequence[int], workspace: int) -> None:
-            parallel(entry, (None, *addresses, words.address, *factors, stream), numel, _GRAIN)
+        stream = walk.stream
 
-        return 0, launch
+        def run(places: Sequence[int], words: int, numel: int) -> None:
+            parallel(entry, (None, *places, words, *factors, stream), numel, _GRAIN)
 
+        return 0, walk.launch(run)
+
+    words = layouts(used, shape)
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
     add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, integer, integer)
     finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)

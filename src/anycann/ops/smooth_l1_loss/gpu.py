@@ -126,7 +126,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     betas = beta, float(np.float32(beta * 0.5)), exact_inverse(beta)
     numel, kind, types = math.prod(shape), type_of(out.dtype.name), [type_of(tensor.dtype.name) for tensor in operands]
     if reduction == 0:
-        loops, block = nest(call.tensors, shape), _BYTES // out.dtype.itemsize
+        loops, block = nest(call.tensors, shape, free=True), _BYTES // out.dtype.itemsize
         choices = *types, kind, len(loops.sizes), wide(call.tensors, numel, block), block
         start = Start(_smooth_l1, cdiv(numel, block), device, _WARPS, numel, *loops, betas, *choices)
 

@@ -53,7 +53,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     count = math.prod(broadcast([call["self"].shape, call["target"].shape]) or ())
     norm = reciprocal(count) if call.attrs["reduction"] == 1 else 1.0
     numel, block = out.numel, _BYTES // out.dtype.itemsize
-    loops, types = nest(call.tensors, out.shape), [type_of(tensor.dtype.name) for tensor in call.tensors]
+    loops, types = nest(call.tensors, out.shape, free=True), [type_of(tensor.dtype.name) for tensor in call.tensors]
     choices = *types, len(loops.sizes), beta == 0.0, wide(call.tensors, numel, block), block
     start = Start(_smooth_l1, cdiv(numel, block), device, _WARPS, numel, *loops, beta, norm, *choices)
 
