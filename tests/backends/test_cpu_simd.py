@@ -67,6 +67,7 @@ from anycann.backends.cpu_simd import (
     sum_lanes,
     tag_of,
     to_float,
+    transpose,
     widen,
 )
 
@@ -286,6 +287,21 @@ def test_joined_vectors_begin_with_the_end_of_the_first():
     for k in range(LANES):
         run(*ints(both[:16], both[16:], got), k)
         np.testing.assert_array_equal(got, both[16 - k : 32 - k])
+
+
+def turn(tag, source, step, target, target_step):
+    transpose(tag, source, step, target, target_step)
+
+
+@TAGS
+@pytest.mark.parametrize("gap", [0, 3])
+def test_squares_are_transposed_bit_for_bit(tag, gap):
+    kind = np.uint16 if tag.itemsize == 2 else np.uint32
+    source = np.random.default_rng(1).integers(0, np.iinfo(kind).max, (LANES, LANES + gap)).astype(kind)
+    got = np.zeros((LANES, LANES + 2 * gap), kind)
+    compiled(turn, tag, *(INTP,) * 4)(None, source.ctypes.data, source.strides[0], got.ctypes.data, got.strides[0])
+    np.testing.assert_array_equal(got[:, :LANES], source[:, :LANES].T)
+    assert not got[:, LANES:].any()
 
 
 def arithmetic(a, b, c, out, n):

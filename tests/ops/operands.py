@@ -201,3 +201,10 @@ def assert_layouts_do_not_matter(call: Callable[..., Any], *arrays: Any) -> None
         given = [first[0], *rest[1:]]
         out = np.full_like(rest[0], np.nan)
         assert for_all_threads(lambda given=given, out=out: call(*given, out=out), (1, 3)) == {raw(want)}, orders
+
+
+def closer_than_rows(array: Any, axes: int) -> list[Any]:
+    """The same values with the axes of rows innermost in memory: all of them, and all but the first."""
+    rows = array.ndim - axes
+    orders = [(*range(rows, array.ndim), *range(rows)), (0, *range(rows, array.ndim), *range(1, rows))]
+    return [array.transpose(order).copy().transpose(np.argsort(order)) for order in orders]

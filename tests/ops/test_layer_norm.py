@@ -15,6 +15,7 @@ from operands import (
     Watched,
     assert_same,
     at_the_edge,
+    closer_than_rows,
     dtypes,
     for_all_threads,
     lay,
@@ -158,6 +159,15 @@ def test_broadcast_inputs():
     x, weight = np.broadcast_to(normal((37,), np.float32), (6, 37)), np.broadcast_to(np.float32(2.5), (37,))
     for view in (x, np.broadcast_to(normal((6, 1), np.float32), (6, 37))):
         assert raw(anycann.layer_norm(view, (37,), weight)[0]) == raw(anycann.layer_norm(view.copy(), (37,), weight.copy())[0])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048), (2, 40, 5000)])
+def test_rows_that_lie_side_by_side(name, shape):
+    x, weight = normal(shape, DTYPES[name], 21), normal(shape[-1:], DTYPES[name], 22)
+    want = b"".join(map(raw, anycann.layer_norm(x, shape[-1:], weight)))
+    for near in closer_than_rows(x, 1):
+        assert for_all_threads(lambda near=near: anycann.layer_norm(near, shape[-1:], weight)) == {want}
 
 
 @pytest.mark.parametrize("name", DTYPES)

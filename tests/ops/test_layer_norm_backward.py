@@ -7,7 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operands import DTYPES, LAYOUTS, THREADS, Watched, assert_same, at_the_edge, dtypes, for_all_threads, lay, layouts, normal, raw, seeds
+from operands import (
+    DTYPES,
+    LAYOUTS,
+    THREADS,
+    Watched,
+    assert_same,
+    at_the_edge,
+    closer_than_rows,
+    dtypes,
+    for_all_threads,
+    lay,
+    layouts,
+    normal,
+    raw,
+    seeds,
+)
 
 import anycann
 from anycann.check.standards import ulp
@@ -160,6 +175,18 @@ def test_broadcast_gradients():
         got = anycann.layer_norm_backward(view, x, inner, mean, rstd, weight)
         want = anycann.layer_norm_backward(view.copy(), x, inner, mean, rstd, weight)
         assert all(map(np.array_equal, got, want))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048)])
+def test_rows_that_lie_side_by_side(name, shape):
+    dy, x, inner, mean, rstd, weight = problem(shape, 1, DTYPES[name])
+    want = b"".join(map(raw, anycann.layer_norm_backward(dy, x, inner, mean, rstd, weight)))
+    for first, second in ((0, 0), (0, 1), (1, 1)):
+        pair = closer_than_rows(dy, 1)[first], closer_than_rows(x, 1)[second]
+        assert for_all_threads(lambda pair=pair: anycann.layer_norm_backward(*pair, inner, mean, rstd, weight)) == {want}
+    pair = closer_than_rows(dy, 1)[0], x
+    assert for_all_threads(lambda: anycann.layer_norm_backward(*pair, inner, mean, rstd, weight)) == {want}
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -12,11 +12,13 @@ from operands import (
     Watched,
     assert_same,
     at_the_edge,
+    closer_than_rows,
     dtypes,
     for_all_threads,
     lay,
     layouts,
     normal,
+    raw,
     rng,
     round_double,
     seeds,
@@ -93,6 +95,16 @@ def test_wide_rows_and_many_axes(dtype):
     check(normal((3, 9001), DTYPES[dtype], 1), normal((3, 9001), DTYPES[dtype], 2))
     check(normal((2, 3, 1, 7, 2, 19), DTYPES[dtype], 1), normal((2, 3, 1, 7, 2, 19), DTYPES[dtype], 2))
     check(normal((70,), DTYPES[dtype], 1), normal((70,), DTYPES[dtype], 2))
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 700, 40), (2100, 33), (3, 50, 2048)])
+def test_rows_that_lie_side_by_side(dtype, shape):
+    x, dy = normal(shape, DTYPES[dtype], 31), normal(shape, DTYPES[dtype], 32)
+    want = b"".join(map(raw, layer_norm_grad_beta(x, dy)))
+    for near in closer_than_rows(x, 1):
+        for pair in ((near, dy), (near, closer_than_rows(dy, 1)[1]), (near, dy.swapaxes(0, 1).copy().swapaxes(0, 1))):
+            assert for_all_threads(lambda pair=pair: layer_norm_grad_beta(*pair)) == {want}
 
 
 @every_dtype

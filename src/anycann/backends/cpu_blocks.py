@@ -14,13 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import device
+from anycann.backends.cpu import body, device
 from anycann.backends.cpu_llvm import FLOAT, I8, I32, I64, Emit, Value, lanes, operation
 from anycann.backends.cpu_simd import (
     BF16,
@@ -49,17 +48,18 @@ from anycann.backends.cpu_simd import (
     store_line,
     store_pair,
     store_tail,
-    transpose,
     widen,
 )
-from anycann.backends.loops import TILE, Part, loops, parts
+from anycann.backends.cpu_tiles import transpose_tile, transposer
+from anycann.backends.loops import LINE, TILE, Part, loops, parts
 from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
     "BLOCK", "LAYOUT", "SCRATCH", "WALK_SCRATCH", "Held", "Operand", "Walk", "apart", "begin_walk", "block_in", "block_out", "copy_block",
-    "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "nest_of", "offset_of", "once", "paced", "repeats",
-    "room", "round_odd", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "unload",
+    "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "near_rows", "nest_of", "offset_of", "once", "paced",
+    "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "tile_in",
+    "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,10 +74,10 @@ AHEAD = 2048  # bytes between a load and the prefetch of what comes later
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 
-_COLUMNS_AHEAD = 32  # how far ahead columns of a tile are asked for
 _MAX_DIMENSIONS = 8
-_ROWS = 2 + 2 * _MAX_DIMENSIONS  # where a layout has the rows and the columns of tiles
-LAYOUT = 8 * (_ROWS + 2)  # bytes of a layout
+_ROWS = 2 + 2 * _MAX_DIMENSIONS  # where a layout has the rows and the columns of tiles, and the code that transposes them
+_CODE = _ROWS + 2
+LAYOUT = 8 * (_CODE + 1)  # bytes of a layout
 _CODES = {"float16": 0, "bfloat16": 1, "float32": 2}
 _HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
 
@@ -105,11 +105,22 @@ class Held:
         self.address: int = array.__array_interface__["data"][0]
 
 
-def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int], tile: Sequence[int] = (0, 0)) -> list[int]:
-    """The words that describe strides under a shape, whose last two axes are a tile that is to be transposed if one is given."""
+def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int], tile: Sequence[int] = (0, 0), code: int = 0) -> list[int]:
+    """The words that describe strides under a shape, whose last two axes are a tile that is to be transposed if one is given.
+
+    code: a `transposer`, for tiles and for `rows_in`.
+    """
     nest = nest_of(strides, shape)
     padded = nest + [(1, 0)] * (_MAX_DIMENSIONS - len(nest))
-    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile]
+    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile, code]
+
+
+def near_rows(tensor: Tensor, axes: int) -> list[int]:
+    """The layout of the rows of a tensor, each of them its last `axes` axes, with a `transposer` where one line has elements of several."""
+    split = len(tensor.shape) - axes
+    nest, rows = nest_of(tensor.strides[split:], tensor.shape[split:]), nest_of(tensor.strides[:split], tensor.shape[:split])
+    near = len(nest) == 1 and abs(nest[0][1]) * tensor.dtype.itemsize >= LINE and rows[0][1] == 1
+    return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
 
 
 def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
@@ -120,7 +131,8 @@ def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
 def _words(tensors: Sequence[Tensor], part: Part) -> Held:
     rows = []
     for tensor, steps, across in zip(tensors, part.loops.strides, part.across, strict=True):
-        rows.append(layout(tensor.dtype, steps, part.loops.sizes, part.tile if across else (0, 0)))
+        given = (part.tile, transposer()) if across else ()
+        rows.append(layout(tensor.dtype, steps, part.loops.sizes, *given))
     return Held(np.array(rows, np.int64))
 
 
@@ -161,8 +173,7 @@ def streams(output: Tensor) -> bool:
 
 def apart(function: F) -> F:
     """Mark a function that kernels call once in a while: compiled once, not into each of them, which saves compile time."""
-    compiled: F = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return compiled
+    return body(function)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -267,28 +278,35 @@ def room(tag: Tag, words: int, flat: int, n: int) -> int:
 
 
 @apart
-def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int) -> None:
-    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that lie one behind the other."""
-    pitch, whole_rows, whole_columns = columns * size, rows - rows % LANES, columns - columns % LANES
-    for j in range(0, whole_columns, LANES):
-        for k in range(_COLUMNS_AHEAD, _COLUMNS_AHEAD + LANES):
-            for i in range(0, rows * size, 64):
-                prefetch(source + (j + k) * step + i)
-        for i in range(0, whole_rows, LANES):
-            place = target + i * pitch + j * size
-            if size == 2:
-                transpose(F16, source + j * step + i * 2, step, place, pitch)
-            else:
-                transpose(F32, source + j * step + i * 4, step, place, pitch)
-    for j in range(columns):
-        for i in range(whole_rows if j < whole_columns else 0, rows):
-            copy1(size, target + i * pitch, j, source + j * step, i)
+def rows_in(size: int, address: int, words: int, row: int, count: int, stride: int, n: int, target: int) -> None:
+    """Copy `count` rows from `row` on, n elements of each that lie `stride` apart, one behind the other.
+
+    words: the layout of rows, with a `transposer` if those of the innermost loop lie side by side.
+    """
+    inner, step, done = load1_i64(words, 2), load1_i64(words, 3), 0
+    while done < count:
+        some = min(count - done, inner - (row + done) % inner)
+        source, place = address + offset_of(words, row + done) * size, target + done * n * size
+        if load1_i64(words, _CODE) != 0:
+            transpose_tile(load1_i64(words, _CODE), size, source, stride * size, some, n, place)
+        else:
+            for k in range(some):
+                copy_run(size, place + k * n * size, 1, source + k * step * size, stride, n)
+        done += some
 
 
 @device
 def begin_walk(scratch: int) -> None:
-    """The WALK_SCRATCH bytes have no tile yet."""
+    """A scratch of WALK_SCRATCH bytes or more has no tile yet."""
     store1_i64(scratch + _TILE, -1, 0)
+
+
+@device
+def tile_in(scratch: int, tile: int) -> tuple[bool, int]:
+    """Whether a scratch has this tile, which it is taken to have then, and where."""
+    there = load1_i64(scratch + _TILE, -1) == tile + 1
+    store1_i64(scratch + _TILE, -1, tile + 1)
+    return there, scratch + _TILE
 
 
 @apart
@@ -301,11 +319,11 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
     if rows > 0:
         tile = flat // (rows * columns)
         first = tile * rows * columns
-        if load1_i64(scratch + _TILE, -1) != tile + 1:
+        there, held = tile_in(scratch, tile)
+        if not there:
             column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
-            _transpose_tile(size, address + offset_of(words, first) * size, column_step * size, rows, columns, scratch + _TILE)
-            store1_i64(scratch + _TILE, -1, tile + 1)
-        source = scratch + _TILE + (flat - first) * size
+            transpose_tile(load1_i64(words, _CODE), size, address + offset_of(words, first) * size, column_step * size, rows, columns, held)
+        source = held + (flat - first) * size
     elif stride == 0 and whole:
         for k in range(LANES):
             copy1(size, scratch, k, source, 0)

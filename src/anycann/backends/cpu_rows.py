@@ -1,14 +1,16 @@
 """Rows: operands whose last axes make one row each, and what kernels do with rows that were centred and scaled.
 
-A *row record* is the int64 words of how a tensor's rows lie: the layout of its rows, the layout of all its elements, and the stride
-inside a row where that is one loop, else ANY. Kernels walk a row in pieces of `piece_size` elements; a piece that is contiguous in
-memory is used where it lies, any other is copied.
+A *row record* is the int64 words of how a tensor's rows lie: the layout of its rows, the layout of all its elements, the stride inside
+a row where that is one loop, else ANY; and where rows lie so close that one line has elements of several, how many are copied at once,
+and how many there are. Kernels walk a row in pieces of `piece_size` elements; a piece that is contiguous in memory is used where it
+lies, any other is copied.
 
 `gradients`, with centre m and scale r of each row, c = x - m, a = dy * weight and sums over the n elements of the row in float64:
 out = a * r + (k * c + b), k = -r**3 * sum(a * c) / n, b = -r * sum(a) / n. `shifted` adds -k * sum(c) / n to b: 0 but for the rounding
 of m. Beside it c * r, and column sums of dy * c * r and of dy: those of a run of rows in float32.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,17 +23,23 @@ from anycann.backends.cpu_blocks import (
     BLOCK,
     LAYOUT,
     SCRATCH,
+    WALK_SCRATCH,
     Held,
+    apart,
+    begin_walk,
     block_in,
     copy_block,
     layout,
+    near_rows,
     nest_of,
     offset_of,
     room,
+    rows_in,
     run_in,
     run_out,
     stack,
     sweep,
+    tile_in,
     unload,
 )
 from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, finish_lines, sweep_lines
@@ -60,14 +68,17 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "RECORD", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
+__all__ = ["GRAIN", "RECORD", "ROWS_SCRATCH", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
-RECORD = 2 * LAYOUT + 8  # bytes of a row record
-_STRIDE = RECORD // 8 - 1
+RECORD = 2 * LAYOUT + 24  # bytes of a row record
+ROWS_SCRATCH = WALK_SCRATCH + TILE  # bytes of scratch for an input whose rows may be copied several at once
+_STRIDE, _TALL, _ROWS = (RECORD // 8 - 3 + k for k in range(3))
+_MOST, _LEAST = 128, 8  # rows that are copied at once
 _SHORT = 1 << 14  # bytes of rows that are joined
 
 
@@ -75,19 +86,37 @@ def record(tensor: Tensor, axes: int) -> list[int]:
     """How the rows of a tensor lie, each of them its last `axes` axes."""
     split = len(tensor.shape) - axes
     nest = nest_of(tensor.strides[split:], tensor.shape[split:])
-    rows = layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split])
-    return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), nest[0][1] if len(nest) == 1 else ANY]
+    rows = near_rows(tensor, axes)
+    stride = nest[0][1] if len(nest) == 1 else ANY
+    size, count = tensor.dtype.itemsize, math.prod(tensor.shape[:split])
+    tall = min(_MOST, 2 * TILE // max(1, nest[0][0] * size)) if rows[-1] != 0 else 0
+    return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), stride, tall if tall >= _LEAST else 0, count]
 
 
 def piece_size(records: Sequence[Sequence[int]], width: int) -> int:
-    """Elements of a piece: whole rows where every operand is used where it lies."""
-    return max(1, width) if all(words[-1] == 1 for words in records) else BLOCK
+    """Elements of a piece: whole rows where every operand is used where it lies, or copied so."""
+    return max(1, width) if all(words[_STRIDE] == 1 or words[_TALL] > 0 for words in records) else BLOCK
+
+
+@apart
+def _row_in_tile(size: int, address: int, words: int, row: int, width: int, scratch: int) -> int:
+    """The address of a row that is copied with its neighbours."""
+    tall = load1_i64(words, _TALL)
+    tile = row // tall
+    there, held = tile_in(scratch, tile)
+    if not there:
+        rows_in(size, address, words, tile * tall, min(tall, load1_i64(words, _ROWS) - tile * tall), load1_i64(words, _STRIDE), width, held)
+    place: int = held + (row - tile * tall) * width * size
+    return place
 
 
 @device
 def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> int:
-    """The address of n contiguous elements of a row from i on."""
-    stride = load1_i64(words, _STRIDE)
+    """The address of n contiguous elements of a row from i on; the scratch has ROWS_SCRATCH bytes."""
+    stride, tall = load1_i64(words, _STRIDE), load1_i64(words, _TALL)
+    if tall > 0:
+        copied: int = _row_in_tile(itemsize(tag), address, words, row, width, scratch)
+        return copied + i * itemsize(tag)
     if stride != ANY:
         return run_in(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
     copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(0))
@@ -293,7 +322,9 @@ def gradients(
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
     """
-    s_dy, s_x, s_out = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    s_dy, s_x, s_out = stack(ROWS_SCRATCH), stack(ROWS_SCRATCH), stack(SCRATCH)
+    begin_walk(s_dy)
+    begin_walk(s_x)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)

@@ -49,8 +49,7 @@ __all__ = [
     "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
     "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "lookup", "mask16", "narrow", "pack", "pack_usual", "prefetch",
     "prefetch_far", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64",
-    "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "transpose",
-    "widen",
+    "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "transpose", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -278,7 +277,7 @@ def transpose(e: Emit, tag: Tag, source: Value, source_step: Value, target: Valu
     raw = raw_type(tag)
     rows = [e.read(e.b.add(source, e.b.mul(source_step, I64(k))), I64(0), 1, raw) for k in range(LANES)]
     low, high = (ir.Constant(lanes(I32), [start + k // 2 + LANES * (k % 2) for k in range(LANES)]) for start in (0, LANES // 2))
-    for _ in range(4):  # each time the halves of two rows that are 8 apart are interleaved
+    for _ in range(4):  # each time rows that are 8 apart are interleaved
         rows = [e.b.shuffle_vector(rows[k // 2], rows[k // 2 + LANES // 2], (low, high)[k % 2]) for k in range(LANES)]
     for k, row in enumerate(rows):
         e.write(e.b.add(target, e.b.mul(target_step, I64(k))), I64(0), 1, row)

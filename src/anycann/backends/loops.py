@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from anycann.tensor import Tensor
 
-__all__ = ["TILE", "Loops", "Part", "loops", "parts"]
+__all__ = ["LINE", "TILE", "Loops", "Part", "loops", "parts"]
 
 TILE = 1 << 16  # bytes of a tile, at most
-_LINE = 64  # bytes
+LINE = 64  # bytes
 _ROWS, _COLUMNS = 256, 256  # of a tile: bytes of neighbouring elements, and how many of such columns
 
 
@@ -78,7 +78,7 @@ def parts(tensors: Sequence[Tensor], shape: Sequence[int]) -> list[Part]:
 
 def _lies_across(steps: Sequence[int], d: int, itemsize: int) -> bool:
     """Whether an operand lies side by side along loop d, and takes another line at each step of the innermost loop."""
-    return steps[d] == 1 and abs(steps[-1]) * itemsize >= _LINE
+    return steps[d] == 1 and abs(steps[-1]) * itemsize >= LINE
 
 
 def _across(whole: Loops, itemsizes: Sequence[int]) -> int | None:

@@ -13,9 +13,21 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, layout, offset_of, stack, streams, sweep
+from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, begin_walk, layout, offset_of, stack, streams, sweep
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
-from anycann.backends.cpu_rows import GRAIN, RECORD, Numbers, joins, piece_in, piece_out, piece_size, put_piece, record, weights
+from anycann.backends.cpu_rows import (
+    GRAIN,
+    RECORD,
+    ROWS_SCRATCH,
+    Numbers,
+    joins,
+    piece_in,
+    piece_out,
+    piece_size,
+    put_piece,
+    record,
+    weights,
+)
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -104,9 +116,10 @@ def _rows(
     stop: int,
 ) -> None:
     """Rows [start, stop). `words`: the row records of x and out; addresses 0 of mean and rstd leave them out."""
-    s_x, s_out, number = stack(SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
+    s_x, s_out, number = stack(ROWS_SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
     begin_lines(carried)
+    begin_walk(s_x)
     for row in range(start, stop):
         total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
         for i in range(0, width, size):

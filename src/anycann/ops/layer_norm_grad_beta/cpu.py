@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import BLOCK, LAYOUT, SCRATCH, Held, layout, nest_of, offset_of, run_in, stack, store_sums
+from anycann.backends.cpu_blocks import LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_simd import (
     F32,
@@ -32,6 +32,7 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.loops import TILE
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
@@ -44,6 +45,7 @@ _TILE = 128  # columns of a tile, at least
 _PAGE = 4096  # bytes; rows as long as that are added four at a time
 _CACHED = 1 << 23  # bytes of operands that are likely to be in a cache, where fewer visits to the sums count for more
 _LINE = 64
+_COLUMNS, _MOST = 256, 64  # columns of a tile whose rows are copied before they are read, and how many at once: a multiple of a run
 _PAIR = 2 * LANES  # columns that are handled together: whole lines of every type
 
 
@@ -108,6 +110,7 @@ def _partial_sums(
     x_ahead: int,
     dy_ahead: int,
     together: int,
+    copied: int,
     rows: int,
     width: int,
     tile: int,
@@ -118,11 +121,13 @@ def _partial_sums(
     start: int,
     stop: int,
 ) -> None:
-    """Units [start, stop) of partial sums, four rows together or one; 0 where rows do not lie in steps, or are copied to be read."""
+    """Units [start, stop) of partial sums, four rows together or one; 0 where rows do not lie in steps.
+
+    copied: rows of a unit that are copied at once before they are read, of x, dy or both; 0 where all are read where they lie.
+    """
     size, full, four, one = itemsize(tag), types.intp(_PAIR), types.intp(4), types.intp(1)  # literals would compile functions anew
-    s_x, s_dy = stack(SCRATCH), stack(SCRATCH)
+    s_x, s_dy = stack(TILE), stack(TILE)
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
-    steps = x_step, dy_step, x_ahead, dy_ahead
     for unit in range(start, stop):
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
@@ -134,14 +139,26 @@ def _partial_sums(
         start_sums(total_betas + 8 * place, n, first)
         row, last = partial * _ROWS, min(rows, (partial + 1) * _ROWS)
         x = dy = types.intp(0)
+        if copied > 0:
+            x_step, dy_step = n * size if x_stride != 1 else x_step, n * size if dy_stride != 1 else dy_step
+        steps, filled = (x_step, dy_step, x_ahead, dy_ahead), row
         while row < last:
             begin, end = row, min(last, row + ROWS_PER_RUN)
             while row < end:
                 count = four if together == four and row + four <= end else one
+                if row == filled and copied > 0:
+                    filled, some = min(last, row + copied), min(last - row, copied)
+                    if x_stride != 1:
+                        rows_in(size, p_x + column * x_stride * size, words, row, some, x_stride, n, s_x)
+                        x = s_x
+                    if dy_stride != 1:
+                        rows_in(size, p_dy + column * dy_stride * size, words + LAYOUT, row, some, dy_stride, n, s_dy)
+                        dy = s_dy
                 if together == 0 or row == begin:
-                    x = p_x + (offset_of(words, row) + column * x_stride) * size
-                    dy = p_dy + (offset_of(words + LAYOUT, row) + column * dy_stride) * size
-                    x, dy = run_in(tag, x, x_stride, n, s_x), run_in(tag, dy, dy_stride, n, s_dy)
+                    if x_stride == 1:
+                        x = p_x + (offset_of(words, row) + column) * size
+                    if dy_stride == 1:
+                        dy = p_dy + (offset_of(words + LAYOUT, row) + column) * size
                 begins, ends = row == begin, row + count == end
                 if count == four:
                     for i in range(0, n - tail, _PAIR):
@@ -194,17 +211,18 @@ def plan(call: Call) -> tuple[int, Launch]:
     x, dy, gamma, beta = call.tensors
     width, rows, tag = call.axes["H"], math.prod(x.shape[:-1]), tag_of(x.dtype.name)
     nests = [nest_of(tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)]
-    words = Held(np.array([layout(tensor.dtype, tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)], np.int64))
-    in_place = x.strides[-1] == dy.strides[-1] == 1
-    regular = in_place and len(nests[0]) == len(nests[1]) == 1
+    words = Held(np.array([near_rows(tensor, 1) for tensor in (x, dy)], np.int64))
+    in_place = [tensor.strides[-1] == 1 for tensor in (x, dy)]
+    regular = all(len(nest) == 1 for nest, there in zip(nests, in_place, strict=True) if there)
     size = x.dtype.itemsize
-    together = 0 if not regular else 4 if width * size >= _PAGE or 2 * rows * width * size <= _CACHED else 1
+    together = 0 if not regular else 4 if width * size >= _PAGE or 2 * rows * width * size <= _CACHED or not all(in_place) else 1
     row_steps = [nest[0][1] * size for nest in nests]
-    aheads = [step * together if together > 1 else _PAGE if regular and width >= _NARROW else 0 for step in row_steps]
+    aheads = [step * together if together > 1 else _PAGE if regular and all(in_place) and width >= _NARROW else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
-    tile = _tile(pitch, partials, pitch if in_place else BLOCK)
+    tile = _tile(pitch, partials, pitch if all(in_place) else _COLUMNS)
+    copied = 0 if all(in_place) else _MOST
     tiles, doubles, singles = -(-width // tile), _apart(partials * pitch * 8), _apart(partials * pitch * 4)
-    add = _partial_sums.for_types(tag, *(types.intp,) * 17)
+    add = _partial_sums.for_types(tag, *(types.intp,) * 18)
     finish = _totals.for_types(tag, *(types.intp,) * 8)
     steps, out_strides = (x.strides[-1], dy.strides[-1], *row_steps, *aheads), (*gamma.strides, *beta.strides)
 
@@ -212,7 +230,7 @@ def plan(call: Call) -> tuple[int, Launch]:
         p_x, p_dy, p_gamma, p_beta = addresses
         totals = workspace, workspace + doubles
         sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
-        operands = None, p_x, p_dy, words.address, *steps, together, rows, width, tile, *sums, *totals
+        operands = None, p_x, p_dy, words.address, *steps, together, copied, rows, width, tile, *sums, *totals
         parallel(add, operands, partials * tiles)
         parallel(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
 
