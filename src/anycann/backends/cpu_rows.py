@@ -115,8 +115,8 @@ def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n
     """The address of n contiguous elements of a row from i on; the scratch has ROWS_SCRATCH bytes."""
     stride, tall = load1_i64(words, _STRIDE), load1_i64(words, _TALL)
     if tall > 0:
-        copied: int = _row_in_tile(itemsize(tag), address, words, row, width, scratch)
-        return copied + i * itemsize(tag)
+        place: int = _row_in_tile(itemsize(tag), address, words, row, width, scratch) + i * itemsize(tag)
+        return place
     if stride != ANY:
         return run_in(tag, address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, n, scratch)
     copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(0))
