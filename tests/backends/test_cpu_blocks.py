@@ -15,8 +15,10 @@ from numba import types
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
+    DIRECT,
     LAYOUT,
     SCRATCH,
+    SHORT,
     STREAM,
     WALK_SCRATCH,
     Held,
@@ -65,7 +67,7 @@ def compiled(function, *types_):
 def copy_blocks(tag, source, target, words, start, stop, stream):
     s_in, s_out, flat = stack(SCRATCH), stack(SCRATCH), start
     while flat < stop:
-        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat))
+        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat, DIRECT), DIRECT)
         operand = block_in(tag, source, words, flat, n, s_in)
         out = block_out(tag, target, words + LAYOUT, flat, n, s_out)
         sweep(fetch, operand, tag, out, n, stream and out != s_out)
@@ -86,7 +88,7 @@ def copy_walk(tag, source, target, words, stream, start, stop):
     s_in, s_out, flat = stack(WALK_SCRATCH), stack(SCRATCH), start
     begin_walk(s_in)
     while flat < stop:
-        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat))
+        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat, SHORT), SHORT)
         count, d_out = repeats(tag, words + LAYOUT, flat, n, (stop - flat) // n)
         count, d_in = repeats(tag, words, flat, n, count)
         operand = paced(block_in(tag, source, words, flat, n, s_in), d_in, n)
@@ -224,7 +226,7 @@ def test_long_runs_are_converted_block_by_block(codes):
 def look_up(tag, source, target, words, table, n):
     scratch, flat = stack(SCRATCH), 0
     while flat < n:
-        count = room(tag, words, flat, n - flat)
+        count = room(tag, words, flat, n - flat, DIRECT)
         sweep(_entries, (block_in(tag, source, words, flat, count, scratch), table), F32, target + 4 * flat, count, False)
         flat += count
 
@@ -257,7 +259,7 @@ def test_an_element_for_all_is_read_once():
 
 
 def whole_room(tag, words, n, lengths):
-    lengths[0] = room(tag, words, 0, n)
+    lengths[0] = room(tag, words, 0, n, DIRECT)
 
 
 def through_runs(tag, source, source_step, target, target_step, n):

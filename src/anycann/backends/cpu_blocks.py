@@ -56,10 +56,10 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "LAYOUT", "SCRATCH", "WALK_SCRATCH", "Held", "Operand", "Walk", "apart", "begin_walk", "block_in", "block_out", "copy_block",
-    "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "near_rows", "nest_of", "offset_of", "once", "paced",
-    "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "tile_in",
-    "unload",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "Walk", "apart", "begin_walk", "block_in",
+    "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "near_rows", "nest_of",
+    "offset_of", "once", "paced", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums",
+    "streams", "sweep", "tile_in", "unload",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,6 +70,7 @@ SCRATCH = 8 * BLOCK + 128  # bytes of scratch for an operand: its bits, and then
 _TILE = SCRATCH + 64  # where in the scratch of a walk a tile lies, whose number, counted from 1, lies before it
 WALK_SCRATCH = _TILE + TILE
 DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
+SHORT = 16  # the same, where blocks repeat
 AHEAD = 2048  # bytes between a load and the prefetch of what comes later
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
@@ -264,8 +265,8 @@ def _from_single(code: int, source: int, target: int, n: int) -> None:
 
 
 @apart
-def room(tag: Tag, words: int, flat: int, n: int) -> int:
-    """How many of the n elements from `flat` on this operand can give, or take, as one block."""
+def room(tag: Tag, words: int, flat: int, n: int, direct: int) -> int:
+    """How many of the n elements from `flat` on this operand can give, or take, as one block; `direct`: DIRECT or SHORT."""
     if itemsize(tag) == 4 and load1_i64(words, 0) != _SINGLE:
         n = min(n, BLOCK)
     if load1_i64(words, _ROWS) > 0:
@@ -274,7 +275,8 @@ def room(tag: Tag, words: int, flat: int, n: int) -> int:
         return min(n, left)
     inner, stride = load1_i64(words, 2), load1_i64(words, 3)
     left = inner - flat % inner
-    return min(n, left) if 0 <= stride <= 1 and (inner >= DIRECT or n <= left) else min(n, BLOCK)
+    long = inner >= direct and inner * load1_i64(words, 4) >= DIRECT
+    return min(n, left) if 0 <= stride <= 1 and (long or n <= left) else min(n, BLOCK)
 
 
 @apart

@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import BLOCK, SCRATCH, Held, block_out, flush, layout, nest_of, room, stack, store_sums
+from anycann.backends.cpu_blocks import BLOCK, DIRECT, SCRATCH, Held, block_out, flush, layout, nest_of, room, stack, store_sums
 from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_f64, splat, store_f64, tag_of, widen
 from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.tensor import Tensor
@@ -35,7 +35,7 @@ def _totals(tag: Tag, address: int, words: int, sums: int, partials: int, pitch:
     scratch = stack(SCRATCH)
     i = start
     while i < stop:
-        n = room(tag, words, i, min(BLOCK, stop - i))
+        n = room(tag, words, i, min(BLOCK, stop - i), DIRECT)
         place = block_out(tag, address, words, i, n, scratch)
         store_sums(tag, sums + 8 * i, partials, pitch, place, 1, n)
         flush(tag, address, words, i, n, scratch, place)

@@ -21,6 +21,7 @@ from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
+    DIRECT,
     LAYOUT,
     SCRATCH,
     WALK_SCRATCH,
@@ -154,7 +155,7 @@ def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, sto
     scratch = stack(SCRATCH)
     i = start
     while i < stop:
-        n = min(room(tag, words, i, stop - i), BLOCK)
+        n = min(room(tag, words, i, stop - i, DIRECT), BLOCK)
         _, source, step, _ = block_in(tag, address, words, i, n, scratch)
         for k in range(0, n, LANES):
             m = min(LANES, n - k)

@@ -13,6 +13,7 @@ from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
+    SHORT,
     WALK_SCRATCH,
     Held,
     Operand,
@@ -77,7 +78,7 @@ def _gelu(
     begin_walk(s_x)
     flat = start
     while flat < stop:
-        n = room(tag, l_grad, flat, room(tag_x, l_x, flat, room(tag, l_out, flat, stop - flat)))
+        n = room(tag, l_grad, flat, room(tag_x, l_x, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT), SHORT)
         count = (stop - flat) // n
         d_out = d_grad = d_x = 0 * n
         if count > 1:

@@ -9,6 +9,7 @@ from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
+    SHORT,
     WALK_SCRATCH,
     Held,
     Operand,
@@ -60,7 +61,7 @@ def _gelu(tag: Tag, p_x: int, p_out: int, words: int, p_table: int | None, tanh:
     begin_walk(s_x)
     flat = start
     while flat < stop:
-        n = room(tag, l_x, flat, room(tag, l_out, flat, stop - flat))
+        n = room(tag, l_x, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT)
         count = (stop - flat) // n
         d_out = d_x = 0 * n
         if count > 1:

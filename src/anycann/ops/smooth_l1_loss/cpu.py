@@ -13,8 +13,10 @@ from numba import types
 
 from anycann.backends.cpu import device, kernel
 from anycann.backends.cpu_blocks import (
+    DIRECT,
     LAYOUT,
     SCRATCH,
+    SHORT,
     WALK_SCRATCH,
     Walk,
     begin_walk,
@@ -87,7 +89,7 @@ def _smooth_l1(
     begin_walk(s_target)
     flat = start
     while flat < stop:
-        n = room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat)))
+        n = room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT), SHORT)
         count = (stop - flat) // n
         d_out = d_self = d_target = 0 * n
         if count > 1:
@@ -150,7 +152,7 @@ def _partial_sums(
             for i in range(0, ELEMENTS_PER_PARTIAL, LANES):
                 store(F32, losses, i, splat(0.0))
         while flat < end:
-            n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat))
+            n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat, DIRECT), DIRECT)
             b_self = block_in(tag, p_self, l_self, flat, n, s_self)
             b_target = block_in(tag, p_target, l_target, flat, n, s_target)
             given = b_self, b_target, beta, inverse, half

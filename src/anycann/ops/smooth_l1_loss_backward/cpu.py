@@ -15,6 +15,7 @@ from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     LAYOUT,
     SCRATCH,
+    SHORT,
     WALK_SCRATCH,
     Walk,
     begin_walk,
@@ -81,7 +82,13 @@ def _smooth_l1(
     begin_walk(s_target)
     flat = start
     while flat < stop:
-        n = room(tag, l_grad, flat, room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat))))
+        n = room(
+            tag,
+            l_grad,
+            flat,
+            room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT), SHORT),
+            SHORT,
+        )
         count = (stop - flat) // n
         d_out = d_grad = d_self = d_target = 0 * n
         if count > 1:
