@@ -32,7 +32,6 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_threads import parallel, partitioned
-from anycann.backends.loops import TILE
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
@@ -46,6 +45,7 @@ _PAGE = 4096  # bytes; rows as long as that are added four at a time
 _CACHED = 1 << 23  # bytes of operands that are likely to be in a cache, where fewer visits to the sums count for more
 _LINE = 64
 _COLUMNS, _MOST = 256, 64  # columns of a tile whose rows are copied before they are read, and how many at once: a multiple of a run
+_COPIES = 4 * _COLUMNS * _MOST  # bytes
 _PAIR = 2 * LANES  # columns that are handled together: whole lines of every type
 
 
@@ -126,7 +126,7 @@ def _partial_sums(
     copied: rows of a unit that are copied at once before they are read, of x, dy or both; 0 where all are read where they lie.
     """
     size, full, four, one = itemsize(tag), types.intp(_PAIR), types.intp(4), types.intp(1)  # literals would compile functions anew
-    s_x, s_dy = stack(TILE), stack(TILE)
+    s_x, s_dy = stack(_COPIES), stack(_COPIES)
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
     for unit in range(start, stop):
         partial = unit // tiles
