@@ -12,18 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import types
 
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
     DIRECT,
     LAYOUT,
     SCRATCH,
-    SHORT,
     STREAM,
-    WALK_SCRATCH,
     Held,
-    Walk,
-    begin_walk,
     block_in,
     block_out,
     fetch,
@@ -31,11 +28,8 @@ from anycann.backends.cpu_blocks import (
     flush,
     layout,
     layouts,
-    moved,
     nest_of,
     offset_of,
-    paced,
-    repeats,
     room,
     round_odd,
     run_in,
@@ -47,6 +41,7 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_simd import BF16, F16, F32, LANES, load_f64, store, tag_of
+from anycann.backends.cpu_walk import Walk, walk
 from anycann.tensor import from_array
 
 INTP = types.intp
@@ -84,19 +79,16 @@ def copied(tag, source, target, cuts=(), stream=False):
         run(None, source.ctypes.data, target.ctypes.data, words.address, start, stop, stream)
 
 
+def copied_value(given, i, m):
+    (operand, _, _), _ = given
+    return fetch(operand, i, m)
+
+
+COPIED_VALUE = device(copied_value)
+
+
 def copy_walk(tag, source, target, words, stream, start, stop):
-    s_in, s_out, flat = stack(WALK_SCRATCH), stack(SCRATCH), start
-    begin_walk(s_in)
-    while flat < stop:
-        n = room(tag, words, flat, room(tag, words + LAYOUT, flat, stop - flat, SHORT), SHORT)
-        count, d_out = repeats(tag, words + LAYOUT, flat, n, (stop - flat) // n)
-        count, d_in = repeats(tag, words, flat, n, count)
-        operand = paced(block_in(tag, source, words, flat, n, s_in), d_in, n)
-        out = block_out(tag, target, words + LAYOUT, flat, n, s_out)
-        for k in range(count):
-            sweep(fetch, moved(operand, k * d_in), tag, out + k * d_out, n, stream and out != s_out)
-        flush(tag, target, words + LAYOUT, flat, n, s_out, out)
-        flat += count * n
+    walk(COPIED_VALUE, (), ((tag, source), None, None), (tag, target), words, stream, start, stop)
 
 
 def walked(tag, source, target, pieces=1):

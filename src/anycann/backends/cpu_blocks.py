@@ -10,7 +10,6 @@ An *operand* is a tuple (tag, address, step, ahead): element i of the run lies a
 address holds the one element 16 times. What lies `ahead` bytes on is asked for when it is read.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -51,15 +50,15 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_tiles import transpose_tile, transposer
-from anycann.backends.loops import LINE, TILE, Part, loops, parts
+from anycann.backends.loops import LINE, TILE, Part, loops
 from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "Walk", "apart", "begin_walk", "block_in",
-    "block_out", "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "moved", "near_rows", "nest_of",
-    "offset_of", "once", "paced", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums",
-    "streams", "sweep", "tile_in", "unload",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "apart", "begin_walk", "block_in", "block_out",
+    "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "near_rows", "nest_of", "offset_of", "once",
+    "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "tile_in",
+    "unload", "words_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +71,6 @@ WALK_SCRATCH = _TILE + TILE
 DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
 SHORT = 16  # the same, where blocks repeat
 AHEAD = 2048  # bytes between a load and the prefetch of what comes later
-_LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 
 _MAX_DIMENSIONS = 8
@@ -126,45 +124,16 @@ def near_rows(tensor: Tensor, axes: int) -> list[int]:
 
 def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
     """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
-    return _words(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
+    return words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
 
 
-def _words(tensors: Sequence[Tensor], part: Part) -> Held:
+def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:
+    """The layouts of tensors in a part of loops over them, one after the other, from tensor `first` on and then the others."""
     rows = []
     for tensor, steps, across in zip(tensors, part.loops.strides, part.across, strict=True):
         given = (part.tile, transposer()) if across else ()
         rows.append(layout(tensor.dtype, steps, part.loops.sizes, *given))
-    return Held(np.array(rows, np.int64))
-
-
-class Walk:
-    """All elements of tensors that broadcast to the last one's shape, the output's, in whatever order is good.
-
-    `stream`: its stores should bypass the caches.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        found = parts(tensors, tensors[-1].shape)
-        self._sizes = [tensor.dtype.itemsize for tensor in tensors]
-        self._parts = [(part.starts, _words(tensors, part), math.prod(part.loops.sizes)) for part in found]
-        run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found) * tensors[-1].dtype.itemsize
-        self.stream = streams(tensors[-1]) and run >= _LONG
-
-    def launch(self, run: Callable[[Sequence[int], int, int], None]) -> Callable[[Sequence[int], int], None]:
-        """A function of addresses and workspace that runs each part: on addresses, layouts and number of elements."""
-        parts = [
-            ([start * size for start, size in zip(starts, self._sizes, strict=True)], words, numel) for starts, words, numel in self._parts
-        ]
-        if len(parts) == 1:
-            ((_, held, count),) = parts
-            address = held.address
-            return lambda addresses, workspace, held=held: run(addresses, address, count)  # type: ignore[misc]
-
-        def launch(addresses: Sequence[int], workspace: int) -> None:
-            for starts, words, numel in parts:
-                run([address + start for address, start in zip(addresses, starts, strict=True)], words.address, numel)
-
-        return launch
+    return Held(np.array(rows[first:] + rows[:first], np.int64))
 
 
 def streams(output: Tensor) -> bool:
@@ -353,14 +322,9 @@ def block_out(tag: Tag, address: int, words: int, flat: int, n: int, scratch: in
 @apart
 def repeats(tag: Tag, words: int, flat: int, n: int, most: int) -> tuple[int, int]:
     """How many blocks of n elements, from `flat` on and at most `most`, lie alike, and the bytes from each to the next."""
-    code, inner, stride, outer, jump = (
-        load1_i64(words, 0),
-        load1_i64(words, 2),
-        load1_i64(words, 3),
-        load1_i64(words, 4),
-        load1_i64(words, 5),
-    )
-    size, tile = itemsize(tag), load1_i64(words, _ROWS) * load1_i64(words, _ROWS + 1)
+    code, inner, stride = load1_i64(words, 0), load1_i64(words, 2), load1_i64(words, 3)
+    outer, jump, tile = load1_i64(words, 4), load1_i64(words, 5), load1_i64(words, _ROWS) * load1_i64(words, _ROWS + 1)
+    size = itemsize(tag)
     row = flat // inner
     position, count, step = flat - row * inner, types.intp(1), types.intp(0)
     if size == 4 and code != _SINGLE:
@@ -407,23 +371,6 @@ def unload(tag: Tag, address: int, stride: int, n: int, scratch: int) -> None:
     """Finish what `run_out` made."""
     if stride != 1:
         copy_run(itemsize(tag), address, stride, scratch, 1, n)
-
-
-@device
-def paced(operand: Operand, distance: int, n: int) -> Operand:
-    """The operand of blocks of n elements that lie so many bytes apart."""
-    tag, address, step, ahead = operand
-    run = n * itemsize(tag)
-    if distance != 0 and run <= AHEAD:
-        ahead = AHEAD // run * distance
-    return tag, address, step, ahead
-
-
-@device
-def moved(operand: Operand, distance: int) -> Operand:
-    """The operand so many bytes on."""
-    tag, address, step, ahead = operand
-    return tag, address + distance, step, ahead
 
 
 @device

@@ -16,18 +16,9 @@ from anycann.backends.cpu_blocks import (
     DIRECT,
     LAYOUT,
     SCRATCH,
-    SHORT,
-    WALK_SCRATCH,
-    Walk,
-    begin_walk,
     block_in,
-    block_out,
     fetch,
-    flush,
     layouts,
-    moved,
-    paced,
-    repeats,
     room,
     stack,
     store_sums,
@@ -39,7 +30,6 @@ from anycann.backends.cpu_simd import (
     LANES,
     Tag,
     absolute,
-    fence,
     load,
     load1_f64,
     select,
@@ -51,6 +41,7 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
@@ -63,7 +54,7 @@ _LOSSES = 4 * ELEMENTS_PER_PARTIAL  # bytes of the losses of a block
 
 @device
 def _losses(given: Any, i: int, m: int) -> Any:
-    b_self, b_target, beta, inverse, half = given
+    (b_self, b_target, _), (beta, inverse, half) = given
     x = fetch(b_self, i, m) - fetch(b_target, i, m)
     size = absolute(x)
     return select(size < beta, (x * 0.5) * quotient(x, beta, inverse), size - half)
@@ -83,29 +74,7 @@ def _smooth_l1(
     start: int,
     stop: int,
 ) -> None:
-    l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT
-    s_self, s_target, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
-    begin_walk(s_self)
-    begin_walk(s_target)
-    flat = start
-    while flat < stop:
-        n = room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT), SHORT)
-        count = (stop - flat) // n
-        d_out = d_self = d_target = 0 * n
-        if count > 1:
-            count, d_out = repeats(tag, l_out, flat, n, count)
-            count, d_self = repeats(tag, l_self, flat, n, count)
-            count, d_target = repeats(tag, l_target, flat, n, count)
-        b_self = paced(block_in(tag, p_self, l_self, flat, n, s_self), d_self, n)
-        b_target = paced(block_in(tag, p_target, l_target, flat, n, s_target), d_target, n)
-        out = block_out(tag, p_out, l_out, flat, n, s_out)
-        for k in range(count):
-            given = moved(b_self, k * d_self), moved(b_target, k * d_target), beta, inverse, half
-            sweep(_losses, given, tag, out + k * d_out, n, stream and out != s_out)
-        flush(tag, p_out, l_out, flat, n, s_out, out)
-        flat += count * n
-    if stream:
-        fence()
+    walk(_losses, (beta, inverse, half), ((tag, p_self), (tag, p_target), None), (tag, p_out), words, stream, start, stop)
 
 
 @device
@@ -155,7 +124,7 @@ def _partial_sums(
             n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat, DIRECT), DIRECT)
             b_self = block_in(tag, p_self, l_self, flat, n, s_self)
             b_target = block_in(tag, p_target, l_target, flat, n, s_target)
-            given = b_self, b_target, beta, inverse, half
+            given = (b_self, b_target, None), (beta, inverse, half)
             if n == ELEMENTS_PER_PARTIAL:
                 store1_f64(partials, partial, _partial_sum(_losses, given))
             else:
@@ -190,14 +159,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     kinds = number, types.none if inverse is None else number, number
     numel = math.prod(shape)
     if reduction == 0:
-        entry, walk = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), Walk(used)
+        entry, way = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), Walk(used)
 
-        stream = walk.stream
+        stream = way.stream
 
         def run(places: Sequence[int], words: int, numel: int) -> None:
             parallel(entry, (None, *places, words, *factors, stream), numel, _GRAIN)
 
-        return 0, walk.launch(run)
+        return 0, way.launch(run)
 
     words = layouts(used, shape)
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0

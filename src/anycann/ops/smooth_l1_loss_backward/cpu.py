@@ -13,26 +13,12 @@ from numba import types
 
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
-    LAYOUT,
-    SCRATCH,
-    SHORT,
-    WALK_SCRATCH,
-    Walk,
-    begin_walk,
-    block_in,
-    block_out,
     fetch,
-    flush,
-    moved,
-    paced,
-    repeats,
-    room,
-    stack,
-    sweep,
 )
 from anycann.backends.cpu_math import quotient
-from anycann.backends.cpu_simd import F32, Tag, absolute, fence, select, splat, tag_of
+from anycann.backends.cpu_simd import F32, Tag, absolute, select, splat, tag_of
 from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss_backward.norm import reciprocal
@@ -54,7 +40,7 @@ def _slope(x: Any, beta: float, inverse: float | None, edge: bool | None) -> Any
 
 @device
 def _gradient(given: Any, i: int, m: int) -> Any:
-    b_grad, b_self, b_target, beta, inverse, edge, norm = given
+    (b_grad, b_self, b_target), (beta, inverse, edge, norm) = given
     d = _slope(fetch(b_self, i, m) - fetch(b_target, i, m), beta, inverse, edge)
     return d * fetch(b_grad, i, m) * norm
 
@@ -75,38 +61,8 @@ def _smooth_l1(
     start: int,
     stop: int,
 ) -> None:
-    l_grad, l_self, l_target, l_out = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
-    s_grad, s_self, s_target, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
-    begin_walk(s_grad)
-    begin_walk(s_self)
-    begin_walk(s_target)
-    flat = start
-    while flat < stop:
-        n = room(
-            tag,
-            l_grad,
-            flat,
-            room(tag, l_self, flat, room(tag, l_target, flat, room(tag, l_out, flat, stop - flat, SHORT), SHORT), SHORT),
-            SHORT,
-        )
-        count = (stop - flat) // n
-        d_out = d_grad = d_self = d_target = 0 * n
-        if count > 1:
-            count, d_out = repeats(tag, l_out, flat, n, count)
-            count, d_grad = repeats(tag, l_grad, flat, n, count)
-            count, d_self = repeats(tag, l_self, flat, n, count)
-            count, d_target = repeats(tag, l_target, flat, n, count)
-        b_grad = paced(block_in(tag, p_grad, l_grad, flat, n, s_grad), d_grad, n)
-        b_self = paced(block_in(tag, p_self, l_self, flat, n, s_self), d_self, n)
-        b_target = paced(block_in(tag, p_target, l_target, flat, n, s_target), d_target, n)
-        out = block_out(tag, p_out, l_out, flat, n, s_out)
-        for k in range(count):
-            given = moved(b_grad, k * d_grad), moved(b_self, k * d_self), moved(b_target, k * d_target), beta, inverse, edge, norm
-            sweep(_gradient, given, tag, out + k * d_out, n, stream and out != s_out)
-        flush(tag, p_out, l_out, flat, n, s_out, out)
-        flat += count * n
-    if stream:
-        fence()
+    given = beta, inverse, edge, norm
+    walk(_gradient, given, ((tag, p_grad), (tag, p_self), (tag, p_target)), (tag, p_out), words, stream, start, stop)
 
 
 def plan(call: Call) -> tuple[int, Launch]:
@@ -114,8 +70,8 @@ def plan(call: Call) -> tuple[int, Launch]:
     out, beta = call["gradInput"], call.attrs["beta"]
     shape = broadcast([call["self"].shape, call["target"].shape]) or ()
     norm = reciprocal(math.prod(shape)) if call.attrs["reduction"] == 1 else 1.0
-    walk = Walk(call.tensors)
-    stream = walk.stream
+    way = Walk(call.tensors)
+    stream = way.stream
     tag = tag_of(out.dtype.name) if len({tensor.dtype for tensor in call.tensors}) == 1 else F32
     inverse = exact_inverse(beta)
     edge = None if 0.0 < beta < math.inf else True
@@ -125,4 +81,4 @@ def plan(call: Call) -> tuple[int, Launch]:
     def run(places: Sequence[int], words: int, numel: int) -> None:
         parallel(entry, (None, *places, words, beta, inverse, edge, norm, stream), numel, _GRAIN)
 
-    return 0, walk.launch(run)
+    return 0, way.launch(run)

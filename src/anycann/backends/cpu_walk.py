@@ -1,0 +1,170 @@
+"""Walks: what element-wise kernels do, over all elements in whatever order is good, in blocks.
+
+Blocks of one length that lie alike are set up once, and what comes next is asked for by the distance between them. A walk takes one to
+three inputs, each a tuple (tag, address); the words are the layouts of the output and then of the inputs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from numba import types
+
+from anycann.backends.cpu import by_tag, device
+from anycann.backends.cpu_blocks import (
+    AHEAD,
+    LAYOUT,
+    SCRATCH,
+    SHORT,
+    WALK_SCRATCH,
+    begin_walk,
+    block_in,
+    block_out,
+    flush,
+    repeats,
+    room,
+    stack,
+    streams,
+    sweep,
+    words_of,
+)
+from anycann.backends.cpu_simd import Tag, fence, itemsize
+from anycann.backends.loops import parts
+from anycann.tensor import Tensor
+
+__all__ = ["Walk", "walk"]
+
+Input: TypeAlias = tuple[Tag, int]
+
+_LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
+
+
+class Walk:
+    """The parts of a walk over tensors that broadcast to the last one's shape, the output's.
+
+    `stream`: its stores should bypass the caches.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        output, found = tensors[-1], parts(tensors, tensors[-1].shape)
+        self._sizes = [tensor.dtype.itemsize for tensor in tensors]
+        self._parts = [(part.starts, words_of(tensors, part, first=-1), math.prod(part.loops.sizes)) for part in found]
+        run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found)
+        self.stream = streams(output) and run * output.dtype.itemsize >= _LONG
+
+    def launch(self, run: Callable[[Sequence[int], int, int], None]) -> Callable[[Sequence[int], int], None]:
+        """A function of addresses and workspace that runs each part: on addresses, layouts and number of elements."""
+        parts = [
+            ([start * size for start, size in zip(starts, self._sizes, strict=True)], words, numel) for starts, words, numel in self._parts
+        ]
+        if len(parts) == 1:
+            ((_, held, count),) = parts
+            address = held.address
+            return lambda addresses, workspace, held=held: run(addresses, address, count)  # type: ignore[misc]
+
+        def launch(addresses: Sequence[int], workspace: int) -> None:
+            for starts, words, numel in parts:
+                run([address + start for address, start in zip(addresses, starts, strict=True)], words.address, numel)
+
+        return launch
+
+
+# What is done with an input, and what with None, which stands for one that there is not.
+
+
+def _some_room(given: Any, words: int, flat: int, n: int) -> Any:
+    return room(given[0], words, flat, n, SHORT)
+
+
+def _no_room(given: Any, words: int, flat: int, n: int) -> Any:
+    return n
+
+
+@by_tag
+def _room(given: Any, words: int, flat: int, n: int) -> Any:
+    return _no_room if isinstance(given, types.NoneType) else _some_room
+
+
+def _some_repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
+    return repeats(given[0], words, flat, n, most)
+
+
+def _no_repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
+    return most, 0 * n
+
+
+@by_tag
+def _repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
+    return _no_repeats if isinstance(given, types.NoneType) else _some_repeats
+
+
+def _some_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+    tag, source, step, ahead = block_in(given[0], given[1], words, flat, n, scratch)
+    run = n * itemsize(tag)
+    if distance != 0 and run <= AHEAD:
+        ahead = AHEAD // run * distance
+    return tag, source, step, ahead
+
+
+def _no_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+    return None
+
+
+@by_tag
+def _block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+    return _no_block if isinstance(given, types.NoneType) else _some_block
+
+
+def _some_moved(block: Any, distance: int) -> Any:
+    tag, address, step, ahead = block
+    return tag, address + distance, step, ahead
+
+
+def _none_moved(block: Any, distance: int) -> Any:
+    return None
+
+
+@by_tag
+def _moved(block: Any, distance: int) -> Any:
+    return _none_moved if isinstance(block, types.NoneType) else _some_moved
+
+
+@device
+def walk(
+    compute: Callable[[Any, int, int], Any],
+    rest: Any,
+    inputs: tuple[Input, Input | None, Input | None],
+    out: Input,
+    words: int,
+    stream: bool,
+    start: int,
+    stop: int,
+) -> None:
+    """Write elements [start, stop): compute((operands, rest), i, m) gives the m <= 16 of a block from i on, of three operands or None."""
+    (first, second, third), (tag, p_out), flat = inputs, out, start
+    l_out, l_first, l_second, l_third = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
+    s_out, s_first, s_second, s_third = stack(SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH)
+    begin_walk(s_first)
+    begin_walk(s_second)
+    begin_walk(s_third)
+    while flat < stop:
+        n = _room(third, l_third, flat, room(tag, l_out, flat, stop - flat, SHORT))
+        n = _room(first, l_first, flat, _room(second, l_second, flat, n))
+        count = (stop - flat) // n
+        d_out = d_first = d_second = d_third = 0 * n
+        if count > 1:
+            count, d_out = repeats(tag, l_out, flat, n, count)
+            count, d_first = _repeats(first, l_first, flat, n, count)
+            count, d_second = _repeats(second, l_second, flat, n, count)
+            count, d_third = _repeats(third, l_third, flat, n, count)
+        b_first = _block(first, l_first, flat, n, s_first, d_first)
+        b_second = _block(second, l_second, flat, n, s_second, d_second)
+        b_third = _block(third, l_third, flat, n, s_third, d_third)
+        place = block_out(tag, p_out, l_out, flat, n, s_out)
+        for k in range(count):
+            operands = _moved(b_first, k * d_first), _moved(b_second, k * d_second), _moved(b_third, k * d_third)
+            sweep(compute, (operands, rest), tag, place + k * d_out, n, stream and place != s_out)
+        flush(tag, p_out, l_out, flat, n, s_out, place)
+        flat += count * n
+    if stream:
+        fence()
