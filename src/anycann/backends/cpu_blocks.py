@@ -118,7 +118,7 @@ def near_rows(tensor: Tensor, axes: int) -> list[int]:
     """The layout of the rows of a tensor, each of them its last `axes` axes, with a `transposer` where one line has elements of several."""
     split = len(tensor.shape) - axes
     nest, rows = nest_of(tensor.strides[split:], tensor.shape[split:]), nest_of(tensor.strides[:split], tensor.shape[:split])
-    near = len(nest) == 1 and abs(nest[0][1]) * tensor.dtype.itemsize >= LINE and rows[0][1] == 1
+    near = len(nest) == 1 and abs(nest[0][1]) * tensor.dtype.itemsize >= LINE and rows[0][0] > 1 and rows[0][1] == 1
     return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
 
 

@@ -72,6 +72,19 @@ class Walk:
 # What is done with an input, and what with None, which stands for one that there is not.
 
 
+def _some_begin(given: Any, scratch: int) -> Any:
+    begin_walk(scratch)
+
+
+def _no_begin(given: Any, scratch: int) -> Any:
+    return None
+
+
+@by_tag
+def _begin(given: Any, scratch: int) -> Any:
+    return _no_begin if isinstance(given, types.NoneType) else _some_begin
+
+
 def _some_room(given: Any, words: int, flat: int, n: int) -> Any:
     return room(given[0], words, flat, n, SHORT)
 
@@ -144,9 +157,9 @@ def walk(
     (first, second, third), (tag, p_out), flat = inputs, out, start
     l_out, l_first, l_second, l_third = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
     s_out, s_first, s_second, s_third = stack(SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH)
-    begin_walk(s_first)
-    begin_walk(s_second)
-    begin_walk(s_third)
+    _begin(first, s_first)
+    _begin(second, s_second)
+    _begin(third, s_third)
     while flat < stop:
         n = _room(third, l_third, flat, room(tag, l_out, flat, stop - flat, SHORT))
         n = _room(first, l_first, flat, _room(second, l_second, flat, n))

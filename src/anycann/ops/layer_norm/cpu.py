@@ -38,6 +38,7 @@ from anycann.backends.cpu_simd import (
     itemsize,
     load,
     load1,
+    load1_f64,
     load_tail,
     narrow,
     prefetch,
@@ -45,6 +46,7 @@ from anycann.backends.cpu_simd import (
     splat,
     splat_i,
     store1,
+    store1_f64,
     sum_lanes,
     tag_of,
     widen,
@@ -53,6 +55,10 @@ from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
+
+_TOGETHER = 8  # rows whose statistics are computed before the first of them is normalised
+_NEAR = 4096  # elements of such rows, which are in the first cache then
+_STATISTICS = 8 * _TOGETHER  # bytes
 
 
 @device
@@ -111,40 +117,51 @@ def _rows(
     eps: float,
     width: int,
     size: int,
+    together: int,
     stream: bool,
     start: int,
     stop: int,
 ) -> None:
-    """Rows [start, stop). `words`: the row records of x and out; addresses 0 of mean and rstd leave them out."""
+    """Rows [start, stop), the statistics of some `together` first: these need not wait for each other.
+
+    `words`: the row records of x and out; addresses 0 of mean and rstd leave them out.
+    """
     s_x, s_out, number = stack(ROWS_SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
     begin_lines(carried)
     begin_walk(s_x)
-    for row in range(start, stop):
-        total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
-        for i in range(0, width, size):
-            n = min(size, width - i)
-            x = piece_in(tag, p_x, words, row, width, i, n, s_x)
-            if i == 0:
-                shift = types.float64(load1(tag, x, 0))
-                shift = shift if math.isfinite(shift) else 0.0
-            total, squares = _moments(tag, x, n, shift, total, squares)
-        offset = sum_lanes(total) / width
-        mean = shift + offset
-        root = 1.0 / math.sqrt(max((sum_lanes(squares) - offset * offset * width) / width, 0.0) + eps)
-        if p_mean != 0:
-            store1(F32, p_mean, offset_of(mean_words, row), _single(mean))
-        if p_rstd != 0:
-            store1(F32, p_rstd, offset_of(rstd_words, row), _single(root))
-        for i in range(0, width, size):
-            n = min(size, width - i)
-            x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
-            given = (tag, x, weight + number * i, bias + number * i, mean, root)
-            if lines:
-                sweep_lines(_normalised, given, tag, place, n, carried)
-            else:
-                sweep(_normalised, given, tag, place, n, stream and place != s_out)
-            put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
+    means, roots = stack(_STATISTICS), stack(_STATISTICS)
+    for first in range(start, stop, together):
+        last = min(stop, first + together)
+        for row in range(first, last):
+            total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
+            for i in range(0, width, size):
+                n = min(size, width - i)
+                x = piece_in(tag, p_x, words, row, width, i, n, s_x)
+                if i == 0:
+                    shift = types.float64(load1(tag, x, 0))
+                    shift = shift if math.isfinite(shift) else 0.0
+                total, squares = _moments(tag, x, n, shift, total, squares)
+            offset = sum_lanes(total) / width
+            mean = shift + offset
+            root = 1.0 / math.sqrt(max((sum_lanes(squares) - offset * offset * width) / width, 0.0) + eps)
+            store1_f64(means, row - first, mean)
+            store1_f64(roots, row - first, root)
+            if p_mean != 0:
+                store1(F32, p_mean, offset_of(mean_words, row), _single(mean))
+            if p_rstd != 0:
+                store1(F32, p_rstd, offset_of(rstd_words, row), _single(root))
+        for row in range(first, last):
+            mean, root = load1_f64(means, row - first), load1_f64(roots, row - first)
+            for i in range(0, width, size):
+                n = min(size, width - i)
+                x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
+                given = (tag, x, weight + number * i, bias + number * i, mean, root)
+                if lines:
+                    sweep_lines(_normalised, given, tag, place, n, carried)
+                else:
+                    sweep(_normalised, given, tag, place, n, stream and place != s_out)
+                put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
     if stream:
         finish_lines(carried)
         fence()
@@ -162,13 +179,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     gains, biases = (
         Numbers(call.get(name), width, default, tag == F32) for name, default in (("weightOptional", 1.0), ("biasOptional", -0.0))
     )
-    entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 2, types.boolean)
+    entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 3, types.boolean)
+    together = max(1, min(_TOGETHER, _NEAR // max(1, width)))
     eps, stream, grain = call.attrs["eps"], streams(out), max(1, GRAIN // max(1, width))
 
     def launch(addresses: Sequence[int], workspace: int) -> None:
         p_x, p_weight, p_bias, p_out, p_mean, p_rstd = addresses
         weight, bias = gains.place(p_weight, workspace), biases.place(p_bias, workspace + gains.room)
         where = (words.address, mean_words.address, rstd_words.address)
-        parallel(entry, (None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, stream), rows, grain)
+        parallel(entry, (None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, together, stream), rows, grain)
 
     return gains.room + biases.room, launch
