@@ -72,7 +72,10 @@ from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "RECORD", "ROWS_SCRATCH", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record"]
+__all__ = [
+    "GRAIN", "RECORD", "ROWS_SCRATCH", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
+    "step_of", "weights",
+]  # fmt: skip
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
@@ -109,6 +112,13 @@ def _row_in_tile(size: int, address: int, words: int, row: int, width: int, scra
         rows_in(size, address, words, tile * tall, min(tall, load1_i64(words, _ROWS) - tile * tall), load1_i64(words, _STRIDE), width, held)
     place: int = held + (row - tile * tall) * width * size
     return place
+
+
+@device
+def step_of(tag: Tag, words: int) -> int:
+    """Bytes from row to row where all rows are used where they lie and are so far apart; else 0."""
+    simple = load1_i64(words, _STRIDE) == 1 and load1_i64(words, 1) == 1
+    return load1_i64(words, 3) * itemsize(tag) if simple else 0 * words
 
 
 @device

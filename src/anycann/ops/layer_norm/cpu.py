@@ -26,6 +26,7 @@ from anycann.backends.cpu_rows import (
     piece_size,
     put_piece,
     record,
+    step_of,
     weights,
 )
 from anycann.backends.cpu_simd import (
@@ -130,6 +131,7 @@ def _rows(
     carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
     begin_lines(carried)
     begin_walk(s_x)
+    x_step, out_step = step_of(tag, words), step_of(tag, words + RECORD)
     means, roots = stack(_STATISTICS), stack(_STATISTICS)
     for first in range(start, stop, together):
         last = min(stop, first + together)
@@ -137,7 +139,7 @@ def _rows(
             total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
             for i in range(0, width, size):
                 n = min(size, width - i)
-                x = piece_in(tag, p_x, words, row, width, i, n, s_x)
+                x = p_x + row * x_step + i * itemsize(tag) if x_step != 0 else piece_in(tag, p_x, words, row, width, i, n, s_x)
                 if i == 0:
                     shift = types.float64(load1(tag, x, 0))
                     shift = shift if math.isfinite(shift) else 0.0
@@ -155,13 +157,17 @@ def _rows(
             mean, root = load1_f64(means, row - first), load1_f64(roots, row - first)
             for i in range(0, width, size):
                 n = min(size, width - i)
-                x, place = piece_in(tag, p_x, words, row, width, i, n, s_x), piece_out(tag, p_out, words + RECORD, row, i, s_out)
+                x = p_x + row * x_step + i * itemsize(tag) if x_step != 0 else piece_in(tag, p_x, words, row, width, i, n, s_x)
+                place = (
+                    p_out + row * out_step + i * itemsize(tag) if out_step != 0 else piece_out(tag, p_out, words + RECORD, row, i, s_out)
+                )
                 given = (tag, x, weight + number * i, bias + number * i, mean, root)
                 if lines:
                     sweep_lines(_normalised, given, tag, place, n, carried)
                 else:
                     sweep(_normalised, given, tag, place, n, stream and place != s_out)
-                put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
+                if out_step == 0:
+                    put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
     if stream:
         finish_lines(carried)
         fence()
