@@ -373,9 +373,9 @@ def _tables(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride
 
 
 def _group(heads: int, chunks: int, block: int) -> int:
-    """Heads of a unit: as many as leave four units for every thread, and whose lanes stay in the cache."""
+    """Heads of a unit: as many as leave a unit for every thread, and whose lanes stay in the cache."""
     group = max(1, min(heads, _CACHED // (block * _LANE_BYTES)))
-    while group > 1 and chunks * -(-heads // group) < 4 * get_num_threads():
+    while group > 1 and chunks * -(-heads // group) < get_num_threads():
         group = -(-group // 2)
     return group
 
