@@ -199,3 +199,38 @@ print(sorted(thread.name for thread in threading.enumerate()))
     done = subprocess.run([sys.executable, "-c", script], check=True, timeout=120, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["['MainThread', 'anycann-cpu-0', 'anycann-cpu-1']", "['MainThread'] True"]
     assert done.stderr == ""
+
+
+SMALL_STACK = """
+import threading
+import numpy as np
+import anycann
+
+x = np.ones((300, 300), np.float32)
+near, mean = x.T, np.zeros((300, 1), np.float32)
+done = []
+
+
+def call():
+    anycann.gelu_backward_v2(near, x)
+    anycann.smooth_l1_loss_backward(near, x, near)
+    anycann.smooth_l1_loss(near, x, "none")
+    anycann.layer_norm(near, (300,))
+    anycann.layer_norm_backward(near, near, (300,), mean, mean + 1)
+    anycann.layer_norm_grad_beta(near, near)
+    done.append(True)
+
+
+anycann.set_num_threads(1)
+call()
+threading.stack_size(64 << 10)
+thread = threading.Thread(target=call)
+thread.start()
+thread.join()
+assert len(done) == 2
+"""
+
+
+def test_kernels_need_little_stack():
+    found = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]

@@ -49,6 +49,7 @@ from anycann.backends.cpu_simd import (
     store_tail,
     widen,
 )
+from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_tiles import transpose_tile, transposer
 from anycann.backends.loops import LINE, TILE, Part, loops
 from anycann.dtypes import DType
@@ -56,9 +57,9 @@ from anycann.tensor import Tensor
 
 __all__ = [
     "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "apart", "begin_walk", "block_in", "block_out",
-    "copy_block", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "near_rows", "nest_of", "offset_of", "once",
-    "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep", "tile_in",
-    "unload", "words_of",
+    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "near_rows", "nest_of", "offset_of",
+    "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep",
+    "tile_in", "unload", "words_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,8 +67,8 @@ Operand: TypeAlias = tuple[Tag, int, int, int]
 
 BLOCK = 1024  # elements of a block that is copied
 SCRATCH = 8 * BLOCK + 128  # bytes of scratch for an operand: its bits, and then those bits as float32
-_TILE = SCRATCH + 64  # where in the scratch of a walk a tile lies, whose number, counted from 1, lies before it
-WALK_SCRATCH = _TILE + TILE
+WALK_SCRATCH = SCRATCH + 64  # and int64: the number of the tile that an operand has, counted from 1, and where it lies; 0 for nowhere
+_TILE, _PLACE = SCRATCH // 8, SCRATCH // 8 + 1
 DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
 SHORT = 16  # the same, where blocks repeat
 AHEAD = 2048  # bytes between a load and the prefetch of what comes later
@@ -268,16 +269,26 @@ def rows_in(size: int, address: int, words: int, row: int, count: int, stride: i
 
 @device
 def begin_walk(scratch: int) -> None:
-    """A scratch of WALK_SCRATCH bytes or more has no tile yet."""
-    store1_i64(scratch + _TILE, -1, 0)
+    """A scratch of WALK_SCRATCH bytes has no tile yet."""
+    store1_i64(scratch, _TILE, 0)
+    store1_i64(scratch, _PLACE, 0)
 
 
 @device
-def tile_in(scratch: int, tile: int) -> tuple[bool, int]:
-    """Whether a scratch has this tile, which it is taken to have then, and where."""
-    there = load1_i64(scratch + _TILE, -1) == tile + 1
-    store1_i64(scratch + _TILE, -1, tile + 1)
-    return there, scratch + _TILE
+def end_walk(scratch: int) -> None:
+    """It needs no tile any more."""
+    give_back(load1_i64(scratch, _PLACE))
+
+
+@apart
+def tile_in(scratch: int, tile: int, size: int) -> tuple[bool, int]:
+    """Whether a scratch has this tile, which it is taken to have then, and where it has room for `size` bytes."""
+    there, place = load1_i64(scratch, _TILE) == tile + 1, load1_i64(scratch, _PLACE)
+    if place == 0:
+        place = reserve(size)
+        store1_i64(scratch, _PLACE, place)
+    store1_i64(scratch, _TILE, tile + 1)
+    return there, place
 
 
 @apart
@@ -290,7 +301,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
     if rows > 0:
         tile = flat // (rows * columns)
         first = tile * rows * columns
-        there, held = tile_in(scratch, tile)
+        there, held = tile_in(scratch, tile, types.intp(TILE))
         if not there:
             column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
             transpose_tile(load1_i64(words, _CODE), size, address + offset_of(words, first) * size, column_step * size, rows, columns, held)

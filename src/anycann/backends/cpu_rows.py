@@ -30,6 +30,7 @@ from anycann.backends.cpu_blocks import (
     begin_walk,
     block_in,
     copy_block,
+    end_walk,
     layout,
     near_rows,
     nest_of,
@@ -73,14 +74,14 @@ from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
 __all__ = [
-    "GRAIN", "RECORD", "ROWS_SCRATCH", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
+    "GRAIN", "RECORD", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
     "step_of", "weights",
 ]  # fmt: skip
 
 ANY = -(2**63)
 GRAIN = 1 << 14  # elements that are worth a thread
 RECORD = 2 * LAYOUT + 24  # bytes of a row record
-ROWS_SCRATCH = WALK_SCRATCH + TILE  # bytes of scratch for an input whose rows may be copied several at once
+_COPIES = 2 * TILE  # bytes of rows that are copied at once
 _STRIDE, _TALL, _ROWS = (RECORD // 8 - 3 + k for k in range(3))
 _MOST, _LEAST = 128, 8  # rows that are copied at once
 _SHORT = 1 << 14  # bytes of rows that are joined
@@ -93,7 +94,7 @@ def record(tensor: Tensor, axes: int) -> list[int]:
     rows = near_rows(tensor, axes)
     stride = nest[0][1] if len(nest) == 1 else ANY
     size, count = tensor.dtype.itemsize, math.prod(tensor.shape[:split])
-    tall = min(_MOST, 2 * TILE // max(1, nest[0][0] * size)) if rows[-1] != 0 else 0
+    tall = min(_MOST, _COPIES // max(1, nest[0][0] * size)) if rows[-1] != 0 else 0
     return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), stride, tall if tall >= _LEAST else 0, count]
 
 
@@ -107,7 +108,7 @@ def _row_in_tile(size: int, address: int, words: int, row: int, width: int, scra
     """The address of a row that is copied with its neighbours."""
     tall = load1_i64(words, _TALL)
     tile = row // tall
-    there, held = tile_in(scratch, tile)
+    there, held = tile_in(scratch, tile, types.intp(_COPIES))
     if not there:
         rows_in(size, address, words, tile * tall, min(tall, load1_i64(words, _ROWS) - tile * tall), load1_i64(words, _STRIDE), width, held)
     place: int = held + (row - tile * tall) * width * size
@@ -123,7 +124,7 @@ def step_of(tag: Tag, words: int) -> int:
 
 @device
 def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> int:
-    """The address of n contiguous elements of a row from i on; the scratch has ROWS_SCRATCH bytes."""
+    """The address of n contiguous elements of a row from i on; the scratch has WALK_SCRATCH bytes."""
     stride, tall = load1_i64(words, _STRIDE), load1_i64(words, _TALL)
     if tall > 0:
         place: int = _row_in_tile(itemsize(tag), address, words, row, width, scratch) + i * itemsize(tag)
@@ -333,7 +334,7 @@ def gradients(
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
     """
-    s_dy, s_x, s_out = stack(ROWS_SCRATCH), stack(ROWS_SCRATCH), stack(SCRATCH)
+    s_dy, s_x, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
     begin_walk(s_dy)
     begin_walk(s_x)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
@@ -394,6 +395,8 @@ def gradients(
                     else:
                         sweep(_gradient, given, tag, place, n, stream and place != s_out)
                     put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
+    end_walk(s_dy)
+    end_walk(s_x)
     if stream:
         finish_lines(carried)
         fence()

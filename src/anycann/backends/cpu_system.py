@@ -9,8 +9,8 @@ from numba import types
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 
 __all__ = [
-    "CORES", "add_to_word", "await_signal", "exchange_word", "lock", "new_condition", "new_mutex",
-    "own_cores", "pause", "read_word", "set_cores", "signal", "unlock", "write_word", "yield_core",
+    "CORES", "add_to_word", "await_signal", "exchange_word", "give_back", "lock", "new_condition", "new_mutex",
+    "own_cores", "pause", "read_word", "reserve", "set_cores", "signal", "unlock", "write_word", "yield_core",
 ]  # fmt: skip
 
 CORES = 128  # bytes of a set of cores
@@ -58,6 +58,18 @@ def pause(e: Emit) -> None:
 def _system(e: Emit, name: str, *addresses: Value) -> None:
     """Call a function of the operating system."""
     e.call(name, I32, *(e.b.inttoptr(address, I8.as_pointer()) for address in addresses))
+
+
+@operation(_INTP, _INTP)
+def reserve(e: Emit, size: Value) -> Value:
+    """The address of so many bytes, until `give_back`. Stacks of threads may be small."""
+    return e.b.ptrtoint(e.call("malloc", I8.as_pointer(), size), I64)
+
+
+@operation(types.void, _INTP)
+def give_back(e: Emit, address: Value) -> None:
+    """End the use of memory; 0 is none."""
+    e.call("free", ir.VoidType(), e.b.inttoptr(address, I8.as_pointer()))
 
 
 @operation(types.void)

@@ -20,6 +20,7 @@ from anycann.backends.cpu_blocks import (
     begin_walk,
     block_in,
     block_out,
+    end_walk,
     flush,
     repeats,
     room,
@@ -83,6 +84,19 @@ def _no_begin(given: Any, scratch: int) -> Any:
 @by_tag
 def _begin(given: Any, scratch: int) -> Any:
     return _no_begin if isinstance(given, types.NoneType) else _some_begin
+
+
+def _some_end(given: Any, scratch: int) -> Any:
+    end_walk(scratch)
+
+
+def _no_end(given: Any, scratch: int) -> Any:
+    return None
+
+
+@by_tag
+def _end(given: Any, scratch: int) -> Any:
+    return _no_end if isinstance(given, types.NoneType) else _some_end
 
 
 def _some_room(given: Any, words: int, flat: int, n: int) -> Any:
@@ -179,5 +193,8 @@ def walk(
             sweep(compute, (operands, rest), tag, place + k * d_out, n, stream and place != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, place)
         flat += count * n
+    _end(first, s_first)
+    _end(second, s_second)
+    _end(third, s_third)
     if stream:
         fence()

@@ -13,12 +13,11 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import AHEAD, SCRATCH, Held, begin_walk, layout, offset_of, stack, streams, sweep
+from anycann.backends.cpu_blocks import AHEAD, SCRATCH, WALK_SCRATCH, Held, begin_walk, end_walk, layout, offset_of, stack, streams, sweep
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
 from anycann.backends.cpu_rows import (
     GRAIN,
     RECORD,
-    ROWS_SCRATCH,
     Numbers,
     joins,
     piece_in,
@@ -127,7 +126,7 @@ def _rows(
 
     `words`: the row records of x and out; addresses 0 of mean and rstd leave them out.
     """
-    s_x, s_out, number = stack(ROWS_SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
+    s_x, s_out, number = stack(WALK_SCRATCH), stack(SCRATCH), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
     begin_lines(carried)
     begin_walk(s_x)
@@ -168,6 +167,7 @@ def _rows(
                     sweep(_normalised, given, tag, place, n, stream and place != s_out)
                 if out_step == 0:
                     put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
+    end_walk(s_x)
     if stream:
         finish_lines(carried)
         fence()

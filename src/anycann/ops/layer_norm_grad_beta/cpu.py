@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
+from anycann.backends.cpu_blocks import LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_simd import (
     F32,
@@ -31,6 +31,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
+from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_threads import parallel, partitioned
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
@@ -126,7 +127,8 @@ def _partial_sums(
     copied: rows of a unit that are copied at once before they are read, of x, dy or both; 0 where all are read where they lie.
     """
     size, full, four, one = itemsize(tag), types.intp(_PAIR), types.intp(4), types.intp(1)  # literals would compile functions anew
-    s_x, s_dy = stack(_COPIES), stack(_COPIES)
+    copies = reserve(types.intp(2 * _COPIES)) if copied > 0 else 0 * copied
+    s_x, s_dy = copies, copies + _COPIES
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
     for unit in range(start, stop):
         partial = unit // tiles
@@ -171,6 +173,7 @@ def _partial_sums(
                 row += count
                 x += count * x_step
                 dy += count * dy_step
+    give_back(copies)
 
 
 @partitioned
