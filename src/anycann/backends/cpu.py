@@ -21,7 +21,7 @@ from numba.extending import overload
 
 from anycann import caches
 
-__all__ = ["Kernel", "body", "by_tag", "cache_folder", "device", "function", "kernel"]
+__all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,7 +107,7 @@ class _InlinedCompiler(Compiler):  # type: ignore[misc]
 
 
 _INLINED = {"nogil": True, "error_model": "numpy", "forceinline": True, "pipeline_class": _InlinedCompiler}
-_BODY = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_APART = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 class Kernel:
@@ -150,9 +150,9 @@ def device(function: F) -> F:
     return compiled
 
 
-def body(function: F) -> F:
-    """Mark a function that one kernel consists of: LLVM need not optimise it a second time where it is called."""
-    compiled: F = numba.njit(**_BODY)(function)
+def apart(function: F) -> F:
+    """Mark a function that kernels call and that stays one of its own in them: not optimised again at every place where it is called."""
+    compiled: F = numba.njit(**_APART)(function)
     return compiled
 
 

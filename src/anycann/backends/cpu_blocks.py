@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import body, device
+from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_llvm import FLOAT, I8, I32, I64, Emit, Value, lanes, operation
 from anycann.backends.cpu_simd import (
     BF16,
@@ -56,7 +56,7 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "apart", "begin_walk", "block_in", "block_out",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in", "block_out",
     "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "near_rows", "nest_of", "offset_of",
     "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep",
     "tile_in", "unload", "words_of",
@@ -140,11 +140,6 @@ def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:
 def streams(output: Tensor) -> bool:
     """Whether an output is so large that its stores should bypass the caches."""
     return output.numel * output.dtype.itemsize >= STREAM
-
-
-def apart(function: F) -> F:
-    """Mark a function that kernels call once in a while: compiled once, not into each of them, which saves compile time."""
-    return body(function)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

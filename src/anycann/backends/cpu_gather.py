@@ -10,8 +10,8 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, apart, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu import apart, device
+from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_simd import (
     F32,
     LANES,

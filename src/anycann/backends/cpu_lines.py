@@ -9,8 +9,8 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import apart, settled
+from anycann.backends.cpu import apart, by_tag, device
+from anycann.backends.cpu_blocks import settled
 from anycann.backends.cpu_simd import (
     F32,
     LANES,

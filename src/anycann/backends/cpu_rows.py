@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import by_tag, device
+from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
@@ -26,7 +26,6 @@ from anycann.backends.cpu_blocks import (
     SCRATCH,
     WALK_SCRATCH,
     Held,
-    apart,
     begin_walk,
     block_in,
     copy_block,
@@ -116,15 +115,18 @@ def _row_in_tile(size: int, address: int, words: int, row: int, width: int, scra
 
 
 @device
-def step_of(tag: Tag, words: int) -> int:
+def step_of(tag: Tag, words: int) -> Any:
     """Bytes from row to row where all rows are used where they lie and are so far apart; else 0."""
     simple = load1_i64(words, _STRIDE) == 1 and load1_i64(words, 1) == 1
     return load1_i64(words, 3) * itemsize(tag) if simple else 0 * words
 
 
 @device
-def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> int:
-    """The address of n contiguous elements of a row from i on; the scratch has WALK_SCRATCH bytes."""
+def piece_in(tag: Tag, address: int, step: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> int:
+    """The address of n contiguous elements of a row from i on; step: `step_of` the words. The scratch has WALK_SCRATCH bytes."""
+    if step != 0:
+        there: int = address + row * step + i * itemsize(tag)
+        return there
     stride, tall = load1_i64(words, _STRIDE), load1_i64(words, _TALL)
     if tall > 0:
         place: int = _row_in_tile(itemsize(tag), address, words, row, width, scratch) + i * itemsize(tag)
@@ -136,15 +138,20 @@ def piece_in(tag: Tag, address: int, words: int, row: int, width: int, i: int, n
 
 
 @device
-def piece_out(tag: Tag, address: int, words: int, row: int, i: int, scratch: int) -> int:
+def piece_out(tag: Tag, address: int, step: int, words: int, row: int, i: int, scratch: int) -> int:
     """Where to write a piece of a row from i on: in place, or in the scratch."""
+    if step != 0:
+        there: int = address + row * step + i * itemsize(tag)
+        return there
     stride = load1_i64(words, _STRIDE)
     return run_out(address + (offset_of(words, row) + i * stride) * itemsize(tag), stride, scratch)
 
 
 @device
-def put_piece(tag: Tag, address: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> None:
+def put_piece(tag: Tag, address: int, step: int, words: int, row: int, width: int, i: int, n: int, scratch: int) -> None:
     """Finish what `piece_out` made."""
+    if step != 0:
+        return
     stride = load1_i64(words, _STRIDE)
     if stride == ANY:
         copy_block(itemsize(tag), address, words + LAYOUT, row * width + i, n, scratch, types.intp(1))
@@ -338,6 +345,11 @@ def gradients(
     begin_walk(s_dy)
     begin_walk(s_x)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
+    dy_step, x_step, out_step, scaled_step = step_of(tag, w_dy), step_of(tag, w_x), types.intp(0), types.intp(0)
+    if p_out != 0:
+        out_step = step_of(tag, w_out)
+    if p_scaled is not None:
+        scaled_step = step_of(tag, w_scaled)
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)
     begin_lines(carried)
@@ -354,7 +366,10 @@ def gradients(
                 for begin in range(0, width, size):
                     n = min(size, width - begin)
                     tail = n % LANES
-                    dy, x = piece_in(tag, p_dy, w_dy, row, width, begin, n, s_dy), piece_in(tag, p_x, w_x, row, width, begin, n, s_x)
+                    dy, x = (
+                        piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
+                        piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
+                    )
                     for i in range(0, n - tail, LANES):
                         prefetch(dy + i * itemsize(tag) + AHEAD)
                         prefetch(x + i * itemsize(tag) + AHEAD)
@@ -374,7 +389,10 @@ def gradients(
             for begin in range(0, width, size):
                 n = min(size, width - begin)
                 tail = n % LANES
-                dy, x = piece_in(tag, p_dy, w_dy, row, width, begin, n, s_dy), piece_in(tag, p_x, w_x, row, width, begin, n, s_x)
+                dy, x = (
+                    piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
+                    piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
+                )
                 if sums is not None:
                     gamma = sums + 8 * (unit - first_run) * pitch + 4 * begin
                     beta = gamma + 4 * pitch
@@ -384,17 +402,17 @@ def gradients(
                     if tail > 0:
                         _add_columns(tag, dy, x, gamma, beta, centre, scale, n - tail, tail, begins)
                 if p_scaled is not None:
-                    place = piece_out(tag, p_scaled, w_scaled, row, begin, s_out)
+                    place = piece_out(tag, p_scaled, scaled_step, w_scaled, row, begin, s_out)
                     sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
-                    put_piece(tag, p_scaled, w_scaled, row, width, begin, n, s_out)
+                    put_piece(tag, p_scaled, scaled_step, w_scaled, row, width, begin, n, s_out)
                 if p_out != 0:
-                    place = piece_out(tag, p_out, w_out, row, begin, s_out)
+                    place = piece_out(tag, p_out, out_step, w_out, row, begin, s_out)
                     given = (tag, dy, x, weight + number * begin, centre, r, slope, base)
                     if lines:
                         sweep_lines(_gradient, given, tag, place, n, carried)
                     else:
                         sweep(_gradient, given, tag, place, n, stream and place != s_out)
-                    put_piece(tag, p_out, w_out, row, width, begin, n, s_out)
+                    put_piece(tag, p_out, out_step, w_out, row, width, begin, n, s_out)
     end_walk(s_dy)
     end_walk(s_x)
     if stream:

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import Kernel, body, device
+from anycann.backends.cpu import Kernel, apart, device
 from anycann.backends.cpu_blocks import stack
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
@@ -254,7 +254,7 @@ class PartitionedKernel(Kernel):
     """A kernel that runs on all threads: `for_types` takes its types but for `start` and `stop`, and gives an entry for `parallel`."""
 
     def __init__(self, function: Callable[..., None]) -> None:
-        inner = body(function)
+        inner = apart(function)
 
         def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: int) -> None:
             code, address = _bound(inner, given)

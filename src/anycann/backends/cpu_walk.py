@@ -48,55 +48,28 @@ class Walk:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         output, found = tensors[-1], parts(tensors, tensors[-1].shape)
-        self._sizes = [tensor.dtype.itemsize for tensor in tensors]
-        self._parts = [(part.starts, words_of(tensors, part, first=-1), math.prod(part.loops.sizes)) for part in found]
+        self._parts = []
+        for part in found:
+            starts = [start * tensor.dtype.itemsize for start, tensor in zip(part.starts, tensors, strict=True)]
+            self._parts.append((starts, words_of(tensors, part, first=-1), math.prod(part.loops.sizes)))
         run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found)
         self.stream = streams(output) and run * output.dtype.itemsize >= _LONG
 
     def launch(self, run: Callable[[Sequence[int], int, int], None]) -> Callable[[Sequence[int], int], None]:
         """A function of addresses and workspace that runs each part: on addresses, layouts and number of elements."""
-        parts = [
-            ([start * size for start, size in zip(starts, self._sizes, strict=True)], words, numel) for starts, words, numel in self._parts
-        ]
-        if len(parts) == 1:
-            ((_, held, count),) = parts
+        if len(self._parts) == 1:
+            ((_, held, count),) = self._parts
             address = held.address
             return lambda addresses, workspace, held=held: run(addresses, address, count)  # type: ignore[misc]
 
         def launch(addresses: Sequence[int], workspace: int) -> None:
-            for starts, words, numel in parts:
+            for starts, words, numel in self._parts:
                 run([address + start for address, start in zip(addresses, starts, strict=True)], words.address, numel)
 
         return launch
 
 
 # What is done with an input, and what with None, which stands for one that there is not.
-
-
-def _some_begin(given: Any, scratch: int) -> Any:
-    begin_walk(scratch)
-
-
-def _no_begin(given: Any, scratch: int) -> Any:
-    return None
-
-
-@by_tag
-def _begin(given: Any, scratch: int) -> Any:
-    return _no_begin if isinstance(given, types.NoneType) else _some_begin
-
-
-def _some_end(given: Any, scratch: int) -> Any:
-    end_walk(scratch)
-
-
-def _no_end(given: Any, scratch: int) -> Any:
-    return None
-
-
-@by_tag
-def _end(given: Any, scratch: int) -> Any:
-    return _no_end if isinstance(given, types.NoneType) else _some_end
 
 
 def _some_room(given: Any, words: int, flat: int, n: int) -> Any:
@@ -171,9 +144,9 @@ def walk(
     (first, second, third), (tag, p_out), flat = inputs, out, start
     l_out, l_first, l_second, l_third = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
     s_out, s_first, s_second, s_third = stack(SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH)
-    _begin(first, s_first)
-    _begin(second, s_second)
-    _begin(third, s_third)
+    begin_walk(s_first)
+    begin_walk(s_second)
+    begin_walk(s_third)
     while flat < stop:
         n = _room(third, l_third, flat, room(tag, l_out, flat, stop - flat, SHORT))
         n = _room(first, l_first, flat, _room(second, l_second, flat, n))
@@ -193,8 +166,8 @@ def walk(
             sweep(compute, (operands, rest), tag, place + k * d_out, n, stream and place != s_out)
         flush(tag, p_out, l_out, flat, n, s_out, place)
         flat += count * n
-    _end(first, s_first)
-    _end(second, s_second)
-    _end(third, s_third)
+    end_walk(s_first)
+    end_walk(s_second)
+    end_walk(s_third)
     if stream:
         fence()

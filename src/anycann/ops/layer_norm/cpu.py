@@ -138,7 +138,7 @@ def _rows(
             total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
             for i in range(0, width, size):
                 n = min(size, width - i)
-                x = p_x + row * x_step + i * itemsize(tag) if x_step != 0 else piece_in(tag, p_x, words, row, width, i, n, s_x)
+                x = piece_in(tag, p_x, x_step, words, row, width, i, n, s_x)
                 if i == 0:
                     shift = types.float64(load1(tag, x, 0))
                     shift = shift if math.isfinite(shift) else 0.0
@@ -156,17 +156,14 @@ def _rows(
             mean, root = load1_f64(means, row - first), load1_f64(roots, row - first)
             for i in range(0, width, size):
                 n = min(size, width - i)
-                x = p_x + row * x_step + i * itemsize(tag) if x_step != 0 else piece_in(tag, p_x, words, row, width, i, n, s_x)
-                place = (
-                    p_out + row * out_step + i * itemsize(tag) if out_step != 0 else piece_out(tag, p_out, words + RECORD, row, i, s_out)
-                )
+                x = piece_in(tag, p_x, x_step, words, row, width, i, n, s_x)
+                place = piece_out(tag, p_out, out_step, words + RECORD, row, i, s_out)
                 given = (tag, x, weight + number * i, bias + number * i, mean, root)
                 if lines:
                     sweep_lines(_normalised, given, tag, place, n, carried)
                 else:
                     sweep(_normalised, given, tag, place, n, stream and place != s_out)
-                if out_step == 0:
-                    put_piece(tag, p_out, words + RECORD, row, width, i, n, s_out)
+                put_piece(tag, p_out, out_step, words + RECORD, row, width, i, n, s_out)
     end_walk(s_x)
     if stream:
         finish_lines(carried)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
-from anycann.backends.cpu_blocks import AHEAD, apart, copy_run, stack, streams
+from anycann.backends.cpu import apart, device, kernel
+from anycann.backends.cpu_blocks import AHEAD, copy_run, stack, streams
 from anycann.backends.cpu_gather import GRAIN, row_address
 from anycann.backends.cpu_simd import (
     F32,

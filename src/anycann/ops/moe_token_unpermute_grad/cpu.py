@@ -9,12 +9,11 @@ from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import apart, device, kernel
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
     SCRATCH,
-    apart,
     fetch,
     run_in,
     run_out,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device, kernel
-from anycann.backends.cpu_blocks import SCRATCH, Held, apart, copy_run, run_out, settled, stack, unload
+from anycann.backends.cpu import apart, device, kernel
+from anycann.backends.cpu_blocks import SCRATCH, Held, copy_run, run_out, settled, stack, unload
 from anycann.backends.cpu_simd import (
     F32,
     LANES,

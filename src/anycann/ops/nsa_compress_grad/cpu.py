@@ -13,11 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import by_tag, device
+from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
     SCRATCH,
     Held,
-    apart,
     run_in,
     run_out,
     settled,

@@ -160,7 +160,6 @@ def plan(call: Call) -> tuple[int, Launch]:
     numel = math.prod(shape)
     if reduction == 0:
         entry, way = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), Walk(used)
-
         stream = way.stream
 
         def run(places: Sequence[int], words: int, numel: int) -> None:

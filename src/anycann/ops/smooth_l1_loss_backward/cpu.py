@@ -12,9 +12,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import (
-    fetch,
-)
+from anycann.backends.cpu_blocks import fetch
 from anycann.backends.cpu_math import quotient
 from anycann.backends.cpu_simd import F32, Tag, absolute, select, splat, tag_of
 from anycann.backends.cpu_threads import parallel, partitioned
