@@ -30,7 +30,7 @@ def call(spec: OpSpec, attrs: dict[str, Any] | None = None, strict: bool = False
         shape, dtype = given if given and isinstance(given[-1], str) else (given, "float32")
         tensors[name] = described(shape, dtype, (place + 1) << 20)
 
-    def allocate(param: Tensor, shape: tuple[int, ...], dtype: dtypes.DType) -> Described:
+    def allocate(param: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: dtypes.DType) -> Described:
         return described(shape, dtype.name, (len(shapes) + spec.tensors.index(param) + 1) << 20)
 
     converted = {attr.name: attr.convert((attrs or {}).get(attr.name), attr.name) for attr in spec.attrs}

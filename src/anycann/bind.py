@@ -13,14 +13,12 @@ from anycann.errors import AclnnError
 from anycann.products import Product
 from anycann.spec import BUILTINS, Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, When, compiled
 from anycann.spec import Tensor as Param
-from anycann.tensor import ND, Tensor, out_of_storage
+from anycann.tensor import ABSENT, ND, Tensor, out_of_storage, strides_like
 
-__all__ = ["ABSENT", "Call", "Launch", "bind", "broadcast"]
+__all__ = ["Call", "Launch", "bind", "broadcast"]
 
-Allocate = Callable[[Param, tuple[int, ...], DType], Tensor]
+Allocate = Callable[[Param, tuple[int, ...], tuple[int, ...], DType], Tensor]  # of these shape and strides
 Launch = Callable[[Sequence[int], int], None]  # addresses of the tensors' first elements in prototype order, address of the workspace
-
-ABSENT = Tensor(0, dtypes.DTYPES["bool"], (0,), (1,))  # stands where no tensor was passed: without elements, at address 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +354,9 @@ class _Binding:
         if self.allocate is not None:
             for param in self.spec.outputs:
                 if self.tensors[param.name] is None and (not param.needed or self.needed(param)):
-                    self.tensors[param.name] = self.allocate(param, self.output_shapes(param)[0][0], self.result_dtype(param))
+                    shape = self.output_shapes(param)[0][0]
+                    alike = [tensor for other, tensor in self.present() if not other.output] if self.spec.elementwise else []
+                    self.tensors[param.name] = self.allocate(param, shape, strides_like(shape, alike), self.result_dtype(param))
         outputs = [(param, tensor) for param, tensor in self.present() if param.output]
         for i, (param, tensor) in enumerate(outputs):
             for other, before in outputs[:i]:

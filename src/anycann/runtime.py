@@ -11,14 +11,14 @@ import numpy as np
 
 from anycann import buffers, cuda, overlap, products
 from anycann.backends.threads import when_changed
-from anycann.bind import ABSENT, Call, Launch, bind
+from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import Tensor, address_of, from_array, maker_like, new_like, sketch, torch_kinds
+from anycann.tensor import ABSENT, Tensor, address_of, from_array, maker_like, new_like, sketch, strides_like, torch_kinds
 from anycann.torch_match import torch_matcher
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
@@ -26,12 +26,14 @@ __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operat
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
 SPARE = 1 << 14  # bytes of workspace that a thread keeps
-MATCHED = 8  # arrays, as many as `backends.match` compares
+MATCHED = 12  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
 _SEQUENCES = (tuple, list)
 _KEY, _ADDRESS = operator.attrgetter("key"), operator.attrgetter("address")  # of descriptors
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G")
+R = TypeVar("R")
 
 
 def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
@@ -65,7 +67,9 @@ class Plan:
         there = [i for i, tensor in enumerate(call.tensors) if tensor is not ABSENT]
         self.absent = () if len(there) == len(call.tensors) else tuple([tensor is ABSENT for tensor in call.tensors])
         outputs = call.tensors[-len(self.spec.outputs) :]
-        self.results = tuple([None if tensor is ABSENT else (tensor.shape, tensor.dtype) for tensor in outputs])
+        self.results = tuple(
+            [None if tensor is ABSENT else (tensor.shape, strides_like(tensor.shape, [tensor]), tensor.dtype) for tensor in outputs]
+        )
         spans = [layout.bytes_touched() for layout in self.layouts]
         self.bytes = sum([high - low for low, high in spans])
         places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
@@ -111,23 +115,22 @@ class Plan:
 
     def run_with_workspace(self, addresses: Sequence[int]) -> None:
         """`run` with a workspace of its own."""
-        if self.workspace_size:
-            self.lend_workspace(self.run, addresses)
-        else:
-            self.run(addresses, 0)
+        self.lend_workspace(self.run, addresses)
 
-    def lend_workspace(self, launch: Launch, addresses: Sequence[int]) -> None:
-        """Launch with a workspace: a small one is the thread's own, unless a signal's handler calls while that is in use."""
+    def lend_workspace(self, launch: Callable[[G, int], R], given: G) -> R:
+        """launch(given, workspace): a small workspace is the thread's own, unless a signal's handler calls while that is in use."""
+        if self.workspace_size == 0:
+            return launch(given, 0)
         if self.workspace_size > SPARE or self.device != "cpu":
             _keep, workspace = self.workspace()
-            launch(addresses, workspace)
-            return
+            return launch(given, workspace)
         spare, _spare.memory = _spare.memory, None
         if spare is None:
             room = aligned_bytes(SPARE)
             spare = room, address_of(room)
-        launch(addresses, spare[1])
+        result = launch(given, spare[1])
         _spare.memory = spare
+        return result
 
     def workspace(self) -> tuple[object, int]:
         """New workspace: the object that owns it, and its address."""
@@ -159,7 +162,7 @@ class Plan:
 class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("absent", "fixed", "launch", "made", "makers", "match", "may_meet", "plan", "product", "varying")
+    __slots__ = ("absent", "fixed", "launch", "made", "makers", "match", "may_meet", "plan", "product", "run_arrays", "varying")
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         if plan.launch is None:
@@ -176,10 +179,14 @@ class Repeated:
         arrays = [*inputs, *[out for out in (self.new() if self.made else outs) if out is not None]]
         self.launch: Launch
         self.match: Callable[[tuple[Any, ...]], Sequence[int] | None]
+        self.run_arrays: Callable[[tuple[Any, ...], int], bool] | None = None  # compares and runs at once
         if type(inputs[0]) is np.ndarray:
-            from anycann.backends.match import matcher
+            from anycann.backends.match import Matcher, Program
 
-            self.match, self.launch = matcher(arrays, len(inputs)), plan.launch
+            there = [i for i, absent in enumerate(self.absent or (False,) * len(arrays)) if not absent]
+            matcher = Matcher(arrays, len(inputs), there)
+            self.match, self.launch = matcher.addresses, plan.launch
+            self.run_arrays = matcher.launch(plan.launch) if isinstance(plan.launch, Program) else None
         elif type(inputs[0]) is Tensor:
             self.match, self.launch = _descriptor_matcher(arrays), plan.run
             self.may_meet = len(outs) > 1
@@ -203,8 +210,8 @@ class Repeated:
         """Outputs for a call that brings none."""
         return tuple([make() for make in self.makers])
 
-    def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
-        """The addresses and the outputs of a call like the latest one; None if it is another."""
+    def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[list[Any], tuple[Any, ...]] | None:
+        """The inputs and the outputs of a call like the latest one, as far as they need no comparison; None if it is another."""
         if product is not self.product:
             return None
         for i, known in self.fixed:
@@ -215,26 +222,48 @@ class Repeated:
                 or (type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, known)])
             ):
                 return None
-        arrays = [values[i] for i in self.varying]
         if self.made:
             if any(value is not None for value in outs):
                 return None
             outs = self.new()
-        addresses = self._match_some(arrays, outs) if self.absent else self.match((*arrays, *outs))
-        if addresses is None or (self.may_meet and self.plan.outputs_meet(addresses)):
-            return None
-        return addresses, outs
+        return [values[i] for i in self.varying], outs
 
-    def _match_some(self, arrays: list[Any], outs: tuple[Any, ...]) -> Sequence[int] | None:
-        """Where some tensors are absent: their addresses are 0."""
-        given = [value for value, result in zip(outs, self.plan.results, strict=True) if result is not None]
-        if any(value is not None for value, result in zip(outs, self.plan.results, strict=True) if result is None):
-            return None
-        found = self.match((*arrays, *given))
+    def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
+        """The addresses and the outputs of a call like the latest one; None if it is another."""
+        found = self._arrays(values, outs, product)
         if found is None:
             return None
-        addresses = iter(found)
-        return [0 if absent else next(addresses) for absent in self.absent]
+        arrays, outs = found
+        given = self._given(arrays, outs) if self.absent else (*arrays, *outs)
+        addresses = None if given is None else self.match(given)
+        if addresses is None:
+            return None
+        if self.absent:
+            following = iter(addresses)
+            addresses = [0 if absent else next(following) for absent in self.absent]
+        return None if self.may_meet and self.plan.outputs_meet(addresses) else (addresses, outs)
+
+    def run(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Any, ...] | None:
+        """Run a call like the latest one, and its outputs; None if it is another."""
+        if self.run_arrays is None:
+            found = self.recognise(values, outs, product)
+            if found is None:
+                return None
+            self.plan.lend_workspace(self.launch, found[0])
+            return found[1]
+        there = self._arrays(values, outs, product)
+        if there is None:
+            return None
+        arrays, outs = there
+        given = self._given(arrays, outs) if self.absent else (*arrays, *outs)
+        return outs if given is not None and self.plan.lend_workspace(self.run_arrays, given) else None
+
+    def _given(self, arrays: list[Any], outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """What is compared where some tensors are absent."""
+        results = self.plan.results
+        if any(value is not None for value, result in zip(outs, results, strict=True) if result is None):
+            return None
+        return (*arrays, *[value for value, result in zip(outs, results, strict=True) if result is not None])
 
 
 def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], list[int] | None]:
@@ -344,13 +373,9 @@ class Operator:
         outs = (out,) if self._single else self._tuple_of_outputs(out)
         last = self.latest.get(self.api)
         if last is not None:
-            found = last.recognise(values, outs, chosen)
-            if found is not None:
-                if last.plan.workspace_size:
-                    last.plan.lend_workspace(last.launch, found[0])
-                else:
-                    last.launch(found[0], 0)
-                return found[1][0] if self._single else found[1]
+            results = last.run(values, outs, chosen)
+            if results is not None:
+                return results[0] if self._single else results
         described = sketches(self.is_attr, values, outs, chosen)
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
@@ -394,8 +419,8 @@ class Operator:
         results = dict(zip((param.name for param in spec.outputs), outs, strict=True))
         finish: list[Callable[[], None]] = []
 
-        def allocate(param: Param, shape: tuple[int, ...], dtype: DType) -> Tensor:
-            made, handed = new_like(first, shape, dtype, device)
+        def allocate(param: Param, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Tensor:
+            made, handed = new_like(first, shape, strides, dtype, device)
             results[param.name] = made
 
             def hand_over() -> None:

@@ -4,7 +4,7 @@ import ctypes
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
 __all__ = [
+    "ABSENT",
     "Tensor",
     "address_of",
     "contiguous_strides",
@@ -23,6 +24,7 @@ __all__ = [
     "new_like",
     "out_of_storage",
     "sketch",
+    "strides_like",
     "torch_kinds",
 ]
 
@@ -86,6 +88,9 @@ class Tensor:
         return self.start + low * self.dtype.itemsize, self.start + (high + 1) * self.dtype.itemsize
 
 
+ABSENT = Tensor(0, dtypes.DTYPES["bool"], (0,), (1,))  # stands where no tensor was passed: without elements, at address 0
+
+
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a row-major array without gaps."""
     strides, step = [], 1
@@ -93,6 +98,27 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """Strides of a new tensor without gaps, whose axes lie in the order in which those of the tensors of its shape do.
+
+    Contiguous where these lie in several orders, or backwards, or where there are none. One that repeats its elements has no say.
+    """
+    usual, axes = contiguous_strides(shape), [axis for axis, count in enumerate(shape) if count != 1]
+    orders = {tuple(axes)} if 0 in shape else set()
+    for strides in [tensor.strides for tensor in tensors if tensor.shape == shape]:
+        if strides == usual or any(strides[axis] < 0 for axis in axes):
+            return usual
+        if all(strides[axis] != 0 for axis in axes):
+            orders.add(tuple(sorted(axes, key=lambda axis: -strides[axis])))
+    if len(orders) != 1 or tuple(axes) in orders:
+        return usual
+    steps, step = list(usual), 1
+    for axis in reversed(orders.pop()):
+        steps[axis] = step
+        step *= shape[axis]
+    return tuple(steps)
 
 
 def out_of_storage(tensor: Tensor) -> str | None:
@@ -171,25 +197,26 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
     )
 
 
-def new_like(array: object, shape: tuple[int, ...], dtype: DType, device: str = "cpu") -> tuple[Any, Callable[[Any], object]]:
+def new_like(
+    array: object, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str = "cpu"
+) -> tuple[Any, Callable[[Any], object]]:
     """A new array, NumPy's or torch's, for a caller who passed `array`, and what makes it the caller's kind once it is filled.
 
-    `device` is where arrays are that are not torch's.
+    `device` is where arrays are that are neither NumPy's nor torch's; these are contiguous.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         if not array.is_cpu:
-            return torch.empty(shape, dtype=getattr(torch, dtype.name), device=array.device), _itself
-        return _new_torch(torch, shape, dtype), _itself
+            return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype.name), device=array.device), _itself
+        return _new_torch(torch, shape, strides, dtype), _itself
     if device != "cpu":
         torch = cuda.need("the first array", device)
         tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=device)
         namespace = array.__array_namespace__() if hasattr(array, "__array_namespace__") else None
         return tensor, _itself if namespace is None else namespace.from_dlpack
-    made = buffers.empty(shape, dtypes.to_numpy(dtype))
     if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
-        return made, _itself
-    namespace = array.__array_namespace__()
+        return _maker(shape, strides, dtype)(), _itself
+    namespace, made = array.__array_namespace__(), buffers.empty(shape, dtypes.to_numpy(dtype))
 
     def hand_over(filled: Any) -> object:
         from anycann import dlpack
@@ -199,22 +226,33 @@ def new_like(array: object, shape: tuple[int, ...], dtype: DType, device: str = 
     return made, hand_over
 
 
-def maker_like(array: Any, shape: tuple[int, ...], dtype: DType) -> Callable[[], Any]:
+def maker_like(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Callable[[], Any]:
     """What makes arrays as `new_like` does, for a NumPy array or torch tensor."""
     if isinstance(array, np.ndarray):
-        return functools.partial(buffers.empty, shape, dtypes.to_numpy(dtype))
+        return _maker(shape, strides, dtype)
     torch = sys.modules["torch"]
     if array.is_cpu and math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
-        return functools.partial(torch.empty_strided, shape, contiguous_strides(shape), dtype=getattr(torch, dtype.name))
+        return functools.partial(torch.empty_strided, shape, strides, dtype=getattr(torch, dtype.name))
     like = array.new_empty(0)
-    return lambda: new_like(like, shape, dtype)[0]
+    return lambda: new_like(like, shape, strides, dtype)[0]
 
 
-def _new_torch(torch: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _maker(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> "Callable[[], np.ndarray[Any, Any]]":
+    """What makes NumPy arrays with these strides, which leave no gaps."""
+    kind = dtypes.to_numpy(dtype)
+    if strides == contiguous_strides(shape):
+        return functools.partial(buffers.empty, shape, kind)
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    lain, axes = tuple([shape[axis] for axis in order]), tuple([order.index(axis) for axis in range(len(shape))])
+    return lambda: buffers.empty(lain, kind).transpose(axes)
+
+
+def _new_torch(torch: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
     kind = getattr(torch, dtype.name)
     if math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
-        return torch.empty(shape, dtype=kind)
-    return torch.from_numpy(buffers.empty(shape, np.dtype(f"i{dtype.itemsize}"))).view(kind)
+        return torch.empty_strided(shape, strides, dtype=kind)
+    made = torch.from_numpy(buffers.empty(shape, np.dtype(f"i{dtype.itemsize}"))).view(kind)
+    return made if strides == contiguous_strides(shape) else made.as_strided(shape, strides)
 
 
 def _itself(made: Any) -> object:

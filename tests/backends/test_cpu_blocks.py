@@ -101,7 +101,8 @@ def walked(tag, source, target, pieces=1):
         for start, stop in itertools.pairwise(edges):
             kernel(None, *places, words, walk.stream, start, stop)
 
-    walk.launch(run)([source.ctypes.data, target.ctypes.data], 0)
+    for places, words, numel in walk.parts([source.ctypes.data, target.ctypes.data]):
+        run(places, words.address, numel)
 
 
 def values(shape, dtype):

@@ -15,9 +15,10 @@ from numba.core.caching import NullCache
 import anycann
 from anycann.backends import cpu_threads
 from anycann.backends.cpu_blocks import stack
+from anycann.backends.cpu_program import parallel
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.cpu_system import add_to_word
-from anycann.backends.cpu_threads import claim, parallel, partitioned, release
+from anycann.backends.cpu_threads import claim, partitioned, release
 from anycann.runtime import operator_of
 
 ONE = types.intp
@@ -41,7 +42,7 @@ def who(found: int, rounds: int, start: int, stop: int) -> None:
         store1_i64(found, i, place)
 
 
-mark.dispatcher._cache = who.dispatcher._cache = NullCache()  # the disk cache does not know the sources of tests
+mark.entry.dispatcher._cache = who.entry.dispatcher._cache = NullCache()  # the disk cache does not know the sources of tests
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +117,7 @@ def borrow(locks: int, count: int, used: int, start: int, stop: int) -> None:
         release(locks, place)
 
 
-borrow.dispatcher._cache = NullCache()
+borrow.entry.dispatcher._cache = NullCache()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -111,14 +111,17 @@ _APART = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfun
 
 
 class Kernel:
-    """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers."""
+    """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers.
 
-    def __init__(self, function: Callable[..., Any], result: Any = numba.void, nogil: bool = True) -> None:
+    python: whether Python calls it; else compiled code does, by its `address`.
+    """
+
+    def __init__(self, function: Callable[..., Any], result: Any = numba.void, nogil: bool = True, python: bool = True) -> None:
         if config.DISABLE_JIT:
             raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
         self.function = function
         self.result = result
-        self.dispatcher = numba.njit(nogil=nogil, error_model="numpy")(function)
+        self.dispatcher = numba.njit(nogil=nogil, error_model="numpy", no_cpython_wrapper=not python, no_cfunc_wrapper=not python)(function)
         self.dispatcher._cache = _DiskCache(function)
         self.for_types = functools.cache(self._compile)
 

@@ -1,14 +1,15 @@
 """Column sums of many rows: float32 sums of short runs of rows, added in float64, in an order that does not depend on threads."""
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import BLOCK, DIRECT, SCRATCH, Held, block_out, flush, layout, nest_of, room, stack, store_sums
+from anycann.backends.cpu_program import Place, Program
 from anycann.backends.cpu_simd import F32, LANES, Tag, itemsize, load, load_f64, splat, store_f64, tag_of, widen
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.tensor import Tensor
 
 __all__ = ["TILE", "add_run", "start_sums", "totals"]
@@ -48,16 +49,12 @@ def _totals_in_step(tag: Tag, address: int, stride: int, sums: int, partials: in
     store_sums(tag, sums + 8 * start, partials, pitch, address + start * stride * itemsize(tag), stride, stop - start)
 
 
-def totals(output: Tensor | None, width: int, partials: int, pitch: int) -> Callable[[int, int], None]:
-    """What adds partial sums and writes an output, if there is one: given its address and theirs, which lie two pitches apart."""
+def totals(program: Program, output: Tensor | None, address: Any, width: int, partials: int, pitch: int, sums: Place) -> None:
+    """Add partial sums, which lie two pitches apart from `sums` on, and write an output, if there is one."""
     if output is None:
-        return lambda address, sums: None
+        return
     nest, tag = nest_of(output.strides, output.shape), tag_of(output.dtype.name)
-    words = None if len(nest) == 1 else Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
-    kernel, place = (_totals_in_step, nest[0][1]) if words is None else (_totals, words.address)
-    entry = kernel.for_types(tag, *(types.intp,) * 5)
-
-    def write(address: int, sums: int, words: Held | None = words) -> None:
-        parallel(entry, (None, address, place, sums, partials, 2 * pitch), width, TILE)
-
-    return write
+    in_step = len(nest) == 1
+    place: Any = nest[0][1] if in_step else Held(np.array(layout(output.dtype, output.strides, output.shape), np.int64))
+    entry = (_totals_in_step if in_step else _totals).for_types(tag, *(types.intp,) * 5)
+    program.add(entry, (None, address, place, sums, partials, 2 * pitch), width, TILE)

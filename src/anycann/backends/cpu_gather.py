@@ -5,13 +5,13 @@ in the order of their indices, starting from the first; a sum of nothing is 0. P
 While a tile of columns is added, the same vectors of the next one are prefetched: further on in the same rows, or for the next result.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import types
 
 from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -30,7 +30,7 @@ from anycann.backends.cpu_simd import (
     store1_i64,
     tag_of,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.tensor import Tensor
 
 __all__ = ["GRAIN", "MOST_ROWS", "row_address", "sums_of_rows", "zero"]
@@ -42,6 +42,7 @@ _LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half
 _TWO_LISTS = 2 * _LIST
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
 
+Operand = tuple[Tensor, Any]  # and the place of its first element
 Weights = tuple[Tag, int, int, int] | None  # address, strides of results and of their rows
 
 
@@ -210,23 +211,20 @@ def _tile(k: int, width: int, size: int) -> int:
     return max(128, min(width, _CACHED // (k * size) // 32 * 32))
 
 
-def sums_of_rows(source: Tensor, indices: Tensor, weights: Tensor | None, out: Tensor, k: int) -> Callable[[int, int, int, int], None]:
-    """A function of the addresses of source, indices, weights and out: out[t] is the sum of the rows that indices[t * k + i] name.
+def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: Operand | None, out: Operand, k: int) -> None:
+    """Make out[t] the sum of the rows of source that indices[t * k + i] name.
 
     `weights` has k columns; k is at most MOST_ROWS.
     """
-    (rows, width), tag = source.shape, tag_of(out.dtype.name)
-    beside = source.strides[1] == 1 or width == 1
-    weight_strides = None if weights is None else weights.strides
-    weights_type = types.none if weights is None else types.Tuple((tag_of(weights.dtype.name), types.intp, types.intp, types.intp))
+    tensor, output = source[0], out[0]
+    (rows, width), tag = tensor.shape, tag_of(output.dtype.name)
+    beside = tensor.strides[1] == 1 or width == 1
+    weighted = None if weights is None else (None, weights[1], *weights[0].strides)
+    weights_type = types.none if weights is None else types.Tuple((tag_of(weights[0].dtype.name), types.intp, types.intp, types.intp))
     arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
-    strides, stream = (*source.strides, *indices.strides, *out.strides), streams(out)
-    tile = _tile(k, width, out.dtype.itemsize) if beside and out.strides[1] == 1 else BLOCK
-    results, grain = out.shape[0], max(1, GRAIN // max(1, k * width))
-
-    def run(p_source: int, p_indices: int, p_weights: int, p_out: int) -> None:
-        weighted = None if weight_strides is None else (None, p_weights, *weight_strides)
-        parallel(entry, (None, p_source, p_indices, weighted, p_out, *strides, rows, k, width, tile, stream), results, grain)
-
-    return run
+    strides, stream = (*tensor.strides, *indices[0].strides, *output.strides), streams(output)
+    tile = _tile(k, width, output.dtype.itemsize) if beside and output.strides[1] == 1 else BLOCK
+    results, grain = output.shape[0], max(1, GRAIN // max(1, k * width))
+    operands = None, source[1], indices[1], weighted, out[1]
+    program.add(entry, (*operands, *strides, rows, k, width, tile, stream), results, grain)

@@ -14,8 +14,8 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import NativeValue, intrinsic, lower_builtin, register_model, unbox
 
 __all__ = [
-    "BF16", "DOUBLE", "F16", "F32", "FLOAT", "I1", "I8", "I16", "I32", "I64", "LANES", "Constants", "Emit", "Table", "Tag", "Value",
-    "Vector", "f32x16", "f64x16", "i32x16", "lanes", "mask16", "operation", "raw_type", "same",
+    "BF16", "DOUBLE", "F16", "F32", "FLOAT", "I1", "I8", "I16", "I32", "I64", "LANES", "Constants", "Emit", "Static", "Table", "Tag",
+    "Value", "Vector", "f32x16", "f64x16", "i32x16", "lanes", "mask16", "operation", "raw_type", "same",
 ]  # fmt: skip
 
 LANES = 16

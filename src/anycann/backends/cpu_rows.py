@@ -11,7 +11,7 @@ of m. Beside it c * r, and column sums of dy * c * r and of dy: those of a run o
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, finish_lines, sweep_lines
+from anycann.backends.cpu_program import Place, Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -68,7 +69,7 @@ from anycann.backends.cpu_simd import (
     sum_lanes,
     widen,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
@@ -198,44 +199,26 @@ class Numbers:
     def __init__(self, tensor: Tensor | None, count: int, default: float, wide: bool = False) -> None:
         pitch = -(-count // LANES) * LANES
         self.constant = Held(np.full(pitch, default, np.float64 if wide else np.float32)) if tensor is None else None
-        self.room = 0
-        self._steps: list[tuple[int, Callable[[int, int], None]]] = []  # each takes its workspace and copies there from an address
+        self.count, self.words, self.wide, self.room = count, Held(np.empty(0, np.int64)), wide, 0
         if tensor is not None and (tensor.dtype.name != "float32" or nest_of(tensor.strides, tensor.shape) not in ([], [(count, 1)])):
-            self._steps.append((0, _singles(tensor, count)))
+            self.words = Held(np.array(layout(tensor.dtype, tensor.strides, tensor.shape), np.int64))
             self.room = 4 * pitch
+        self._singles = self.room
         if tensor is not None and wide:
-            self._steps.append((self.room, _doubles(count)))
             self.room += 8 * pitch
 
-    def place(self, address: int, workspace: int) -> int:
-        """The address of the numbers, given the tensor's."""
+    def place(self, program: Program, address: Any, workspace: Place) -> Any:
+        """Where the numbers are, given the tensor's address; the program brings them there."""
         if self.constant is not None:
-            return self.constant.address
-        for offset, copy in self._steps:
-            copy(address, workspace + offset)
-            address = workspace + offset
+            return self.constant
+        if self._singles > 0:
+            copy = _to_singles.for_types(F32, *(types.intp,) * 3)
+            program.add(copy, (None, address, self.words, workspace), self.count, GRAIN)
+            address = workspace
+        if self.wide:
+            source, address = address, workspace + self._singles
+            program.add(_to_doubles.for_types(*(types.intp,) * 3), (source, address, self.count), -(-self.count // LANES), GRAIN // LANES)
         return address
-
-
-def _singles(tensor: Tensor, count: int) -> Callable[[int, int], None]:
-    words, entry = (
-        Held(np.array(layout(tensor.dtype, tensor.strides, tensor.shape), np.int64)),
-        _to_singles.for_types(F32, *(types.intp,) * 3),
-    )
-
-    def copy(source: int, target: int) -> None:
-        parallel(entry, (None, source, words.address, target), count, GRAIN)
-
-    return copy
-
-
-def _doubles(count: int) -> Callable[[int, int], None]:
-    entry = _to_doubles.for_types(*(types.intp,) * 3)
-
-    def copy(source: int, target: int) -> None:
-        parallel(entry, (source, target, count), -(-count // LANES), GRAIN // LANES)
-
-    return copy
 
 
 def _wide_weights(tag: Tag, numbers: int, i: int, m: int) -> Any:

@@ -9,8 +9,8 @@ from numba import types
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 
 __all__ = [
-    "CORES", "add_to_word", "await_signal", "exchange_word", "give_back", "lock", "new_condition", "new_mutex",
-    "own_cores", "pause", "read_word", "reserve", "set_cores", "signal", "unlock", "write_word", "yield_core",
+    "CORES", "add_to_word", "await_signal", "enter_python", "exchange_word", "give_back", "leave_python", "lock", "new_condition",
+    "new_mutex", "own_cores", "pause", "python_int", "read_word", "reserve", "set_cores", "signal", "unlock", "write_word", "yield_core",
 ]  # fmt: skip
 
 CORES = 128  # bytes of a set of cores
@@ -112,6 +112,24 @@ def await_signal(e: Emit, condition: Value, mutex: Value) -> None:
 def signal(e: Emit, condition: Value) -> None:
     """Wake a thread that awaits the condition."""
     _system(e, "pthread_cond_signal", condition)
+
+
+@operation(_INTP)
+def leave_python(e: Emit) -> Value:
+    """Give the interpreter's lock away, for `enter_python`. A function that keeps it calls this."""
+    return e.b.ptrtoint(e.call("PyEval_SaveThread", I8.as_pointer()), I64)
+
+
+@operation(types.void, _INTP)
+def enter_python(e: Emit, state: Value) -> None:
+    """Wait for the interpreter's lock."""
+    e.call("PyEval_RestoreThread", ir.VoidType(), e.b.inttoptr(state, I8.as_pointer()))
+
+
+@operation(_INTP, _INTP)
+def python_int(e: Emit, number: Value) -> Value:
+    """The value of a Python int, by the address of the object."""
+    return e.call("PyLong_AsLongLong", I64, e.b.inttoptr(number, I8.as_pointer()))
 
 
 def _linux(e: Emit) -> bool:

@@ -6,11 +6,14 @@ to chance: kernels give the same bits for every partition.
 """
 
 import atexit
+import functools
+import inspect
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -19,7 +22,7 @@ from numba.extending import intrinsic
 
 from anycann.backends.cpu import Kernel, apart, device
 from anycann.backends.cpu_blocks import stack
-from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
+from anycann.backends.cpu_llvm import DOUBLE, I8, I32, I64, Emit, Static, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.cpu_system import (
     CORES,
@@ -40,7 +43,9 @@ from anycann.backends.cpu_system import (
 )
 from anycann.backends.threads import get_num_threads
 
-__all__ = ["PartitionedKernel", "claim", "parallel", "partitioned", "release"]
+__all__ = ["Code", "PartitionedKernel", "claim", "invoke", "invoke_share", "partitioned", "pieces", "release", "share", "whole"]
+
+T = TypeVar("T")
 
 _PIECES_PER_THREAD = 4  # evens out cores that are busy with something else
 _ASLEEP = 8  # pieces that are done before another thread has woken up
@@ -60,20 +65,29 @@ _FREE, _TAKEN, _OPEN = 0, 1, 2
 _INTP = types.intp
 
 
+def _nothing(e: Emit) -> tuple[Value, Value]:
+    """Where compiled code writes its result, None, and would write an error."""
+    with e.b.goto_entry_block():
+        place = e.b.alloca(I8.as_pointer())
+    return place, place
+
+
+def _call(e: Emit, code: Value, *given: Value) -> None:
+    nothing = _nothing(e)
+    kind = ir.FunctionType(I32, [nothing[0].type, nothing[1].type, *(I64,) * len(given)])
+    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [*nothing, *given])
+
+
 @operation(types.void, _INTP, _INTP, _INTP, _INTP)
-def _invoke(e: Emit, code: Value, given: Value, start: Value, stop: Value) -> None:
-    kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
-    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [given, start, stop])
+def invoke(e: Emit, code: Value, given: Value, start: Value, stop: Value) -> None:
+    """Run a kernel, whose arguments are words at `given`, on units [start, stop)."""
+    _call(e, code, given, start, stop)
 
 
 @operation(types.void, *(_INTP,) * 7)
-def _invoke_share(e: Emit, pool: Value, code: Value, given: Value, units: Value, step: Value, helpers: Value, wake: Value) -> None:
-    """Call `_share` where the pool says that it is: kernels need not be compiled with it."""
-    with e.b.goto_entry_block():
-        nothing = e.b.alloca(I8.as_pointer())  # where it writes its result, None, and would write an error
-    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 7])
-    share = e.b.inttoptr(e.read(pool, I64(_SHARE // 8), 8, I64), kind.as_pointer())
-    e.b.call(share, [nothing, nothing, pool, code, given, units, step, helpers, wake])
+def invoke_share(e: Emit, pool: Value, code: Value, given: Value, units: Value, step: Value, helpers: Value, wake: Value) -> None:
+    """Call `_share` where the pool says that it is: who calls kernels need not be compiled with it."""
+    _call(e, e.read(pool, I64(_SHARE // 8), 8, I64), pool, code, given, units, step, helpers, wake)
 
 
 @device
@@ -92,7 +106,7 @@ def _work(slot: int) -> None:
     units, step = load1_i64(slot + _UNITS, 0), load1_i64(slot + _STEP, 0)
     start = add_to_word(slot + _NEXT, step)
     while start < units:
-        _invoke(code, given, start, min(start + step, units))
+        invoke(code, given, start, min(start + step, units))
         start = add_to_word(slot + _NEXT, step)
 
 
@@ -148,7 +162,7 @@ def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int
     while slot < end and not exchange_word(slot + _STATE, _FREE, _TAKEN):
         slot += _SLOT
     if slot == end:
-        _invoke(code, given, 0, units)
+        invoke(code, given, 0, units)
         return
     store1_i64(slot + _HELPERS, 0, helpers)
     store1_i64(slot + _CODE, 0, code)
@@ -225,53 +239,79 @@ def _close(pool: int) -> None:
 _preparing, _serving, _sharing, _closing = Kernel(_prepare), Kernel(_serve), Kernel(_share), Kernel(_close)
 
 
+def _argument(context: Any, builder: ir.IRBuilder, kind: types.Type, words: Iterator[Value]) -> Value:
+    """An argument of this type: numbers are words, those of floating point float64; what is known already takes none."""
+    if isinstance(kind, types.BaseTuple):
+        return context.make_tuple(builder, kind, [_argument(context, builder, part, words) for part in kind])
+    if isinstance(kind, (Static, types.NoneType)):
+        return context.get_dummy_value()
+    word, value = next(words), context.get_value_type(kind)
+    if isinstance(kind, types.Float):
+        number = builder.bitcast(builder.load(word, typ=I64), DOUBLE)
+        return number if value == DOUBLE else builder.fptrunc(number, value)
+    number = builder.load(word, typ=I64)
+    return number if value == I64 else builder.trunc(number, value)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
-def _bound(typing_context: Any, function: types.Dispatcher, given: types.BaseTuple) -> Any:
-    """The addresses of the code of function(*given, start, stop) and of a copy of `given` on the stack, which it takes."""
-    call = function.get_call_type(typing_context, (*given.types, _INTP, _INTP), {})
+def _apply(typing_context: Any, function: types.Dispatcher, given: types.CPointer, start: types.Integer, stop: types.Integer) -> Any:
+    """Call function(*given, start, stop), where `given` points to words; function(*given) if it takes no units."""
+    kinds = given.dtype.types
+    units = (start, stop)[: len(inspect.signature(function.dispatcher.py_func).parameters) - len(kinds)]
+    call = function.get_call_type(typing_context, (*kinds, *units), {})
 
     def generate(context: Any, builder: ir.IRBuilder, _: Any, values: Any) -> Value:
         compiled = function.dispatcher.overloads[call.args]
         context.active_code_library.add_linking_library(compiled.library)
-        kind = values[1].type
-        code = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [I64, I64, I64]), builder.module.get_unique_name("piece"))
-        code.linkage = "internal"
-        code.attributes.add("noinline")
-        inside = ir.IRBuilder(code.append_basic_block())
-        own = inside.load(inside.inttoptr(code.args[0], kind.as_pointer()), typ=kind)
-        args = [inside.extract_value(own, i) for i in range(len(given.types))]
-        context.call_internal_no_propagate(inside, compiled.fndesc, call, [*args, *code.args[1:]])
-        inside.ret_void()
-        with builder.goto_entry_block():
-            memory = builder.alloca(kind)
-        builder.store(values[1], memory)
-        return context.make_tuple(builder, types.UniTuple(_INTP, 2), [builder.ptrtoint(code, I64), builder.ptrtoint(memory, I64)])
+        first = builder.bitcast(values[1], I64.as_pointer())
+        words = (builder.gep(first, [I64(i)], source_etype=I64) for i in itertools.count())
+        args = [_argument(context, builder, kind, words) for kind in kinds]
+        context.call_internal_no_propagate(builder, compiled.fndesc, call, [*args, *values[2 : 2 + len(units)]])
+        return context.get_dummy_value()
 
-    return types.UniTuple(_INTP, 2)(function, given), generate
+    return types.void(function, given, start, stop), generate
 
 
-class PartitionedKernel(Kernel):
-    """A kernel that runs on all threads: `for_types` takes its types but for `start` and `stop`, and gives an entry for `parallel`."""
+class Code(NamedTuple):
+    """Where the code of a kernel is, and which of its words are float64."""
+
+    address: int
+    floats: tuple[bool, ...]
+
+
+def _floats(kind: types.Type) -> Iterator[bool]:
+    """For each word of an argument whether it is float64."""
+    if isinstance(kind, types.BaseTuple):
+        for part in kind:
+            yield from _floats(part)
+    elif not isinstance(kind, (Static, types.NoneType)):
+        yield isinstance(kind, types.Float)
+
+
+class PartitionedKernel:
+    """A kernel of programs: `for_types` takes the types of its arguments but for `start` and `stop`, and gives where its code is."""
 
     def __init__(self, function: Callable[..., None]) -> None:
         inner = apart(function)
 
-        def entry(given: Any, pool: int, units: int, step: int, helpers: int, wake: int) -> None:
-            code, address = _bound(inner, given)
-            if helpers == 0:
-                _invoke(code, address, 0, units)
-            else:
-                _invoke_share(pool, code, address, units, step, helpers, wake)
+        def entry(given: Any, start: int, stop: int) -> None:
+            _apply(inner, given, start, stop)
 
         entry.__module__, entry.__qualname__ = function.__module__, function.__qualname__  # by which the disk cache knows it
-        super().__init__(entry)
+        self.entry = Kernel(entry, python=False)
+        self.for_types = functools.cache(self._code)
 
-    def _compile(self, *types_: types.Type) -> Callable[..., Any]:
-        return super()._compile(types.Tuple(types_), *(_INTP,) * 5)
+    def _code(self, *kinds: types.Type) -> Code:
+        return Code(self.entry.address(types.CPointer(types.Tuple(kinds)), _INTP, _INTP), tuple(_floats(types.Tuple(kinds))))
 
 
 def partitioned(function: Callable[..., None]) -> PartitionedKernel:
     """Mark a kernel: arguments are addresses (intp), counts (intp), scalars and dtype tags, then the units [start, stop) to do."""
+    return PartitionedKernel(function)
+
+
+def whole(function: Callable[..., None]) -> PartitionedKernel:
+    """Mark a kernel that does all of its work at once; its arguments are those of a partitioned one, without units."""
     return PartitionedKernel(function)
 
 
@@ -338,20 +378,23 @@ if hasattr(os, "register_at_fork"):
 atexit.register(lambda: _pool.close())
 
 
-def parallel(entry: Callable[..., None], given: tuple[Any, ...], units: int, grain: int = 1) -> None:
-    """Run a kernel's entry on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads.
-
-    A grain of more than one unit is as little as a piece should be: workers that sleep are woken for several, and for calls that follow
-    each other closely.
-    """
-    pool, helpers = _pool, 0 if units <= grain else min(get_num_threads(), -(-units // grain)) - 1
-    wake = helpers > 0 and (grain == 1 or units > _ASLEEP * grain or time.perf_counter() - pool.shared < _AWAKE)
-    if wake and pool.workers < helpers:
-        pool.grow(helpers)
-    if helpers == 0 or pool.workers == 0:
-        entry(given, 0, units, units, 0, 0)
-        return
+def pieces(units: int, grain: int) -> tuple[int, int, bool]:
+    """How many units make a piece, each at least `grain`; how many workers may help; and whether they are woken for it."""
+    helpers = 0 if units <= grain else min(get_num_threads(), -(-units // grain)) - 1
+    if helpers == 0:
+        return units, 0, False
     step = max(grain, -(-units // ((helpers + 1) * _PIECES_PER_THREAD)))
-    step = -(-step // grain) * grain
-    entry(given, pool.address, units, step, helpers, wake)
+    return -(-step // grain) * grain, helpers, grain == 1 or units > _ASLEEP * grain
+
+
+def share(helpers: int, wake: bool, run: Callable[[int, int, int], T]) -> T:
+    """The result of run(address of the pool, how many of its workers may help, whether work was shared just before)."""
+    pool, most = _pool, min(helpers, get_num_threads() - 1)
+    recent = time.perf_counter() - pool.shared < _AWAKE
+    if (wake or recent) and pool.workers < most:
+        pool.grow(most)
+    if pool.workers == 0:
+        return run(0, 0, 0)
+    result = run(pool.address, most, recent)
     pool.shared = time.perf_counter()
+    return result

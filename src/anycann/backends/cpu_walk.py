@@ -5,7 +5,7 @@ three inputs, each a tuple (tag, address); the words are the layouts of the outp
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from numba import types
@@ -17,6 +17,7 @@ from anycann.backends.cpu_blocks import (
     SCRATCH,
     SHORT,
     WALK_SCRATCH,
+    Held,
     begin_walk,
     block_in,
     block_out,
@@ -55,18 +56,10 @@ class Walk:
         run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found)
         self.stream = streams(output) and run * output.dtype.itemsize >= _LONG
 
-    def launch(self, run: Callable[[Sequence[int], int, int], None]) -> Callable[[Sequence[int], int], None]:
-        """A function of addresses and workspace that runs each part: on addresses, layouts and number of elements."""
-        if len(self._parts) == 1:
-            ((_, held, count),) = self._parts
-            address = held.address
-            return lambda addresses, workspace, held=held: run(addresses, address, count)  # type: ignore[misc]
-
-        def launch(addresses: Sequence[int], workspace: int) -> None:
-            for starts, words, numel in self._parts:
-                run([address + start for address, start in zip(addresses, starts, strict=True)], words.address, numel)
-
-        return launch
+    def parts(self, operands: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Held, int]]:
+        """Of each part where its operands begin, given where they do, the layouts, and how many elements it has."""
+        for starts, words, numel in self._parts:
+            yield tuple([operand + start for operand, start in zip(operands, starts, strict=True)]), words, numel
 
 
 # What is done with an input, and what with None, which stands for one that there is not.

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from anycann.backends.cpu_program import parallel
 from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, store, store_stream
-from anycann.backends.cpu_threads import PartitionedKernel, parallel, partitioned
+from anycann.backends.cpu_threads import PartitionedKernel, partitioned
 from anycann.bench import machine
 from anycann.bench.timing import Spread, once, round_robin, spread
 from anycann.runtime import aligned_bytes

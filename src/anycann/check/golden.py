@@ -19,7 +19,7 @@ from anycann.dtypes import DType
 from anycann.runtime import Operator
 from anycann.spec import BUILTINS, Broadcast, Let, OpSpec, Tensor, When, compiled
 from anycann.tensor import Tensor as Described
-from anycann.tensor import contiguous_strides, from_array
+from anycann.tensor import from_array
 
 __all__ = ["Part", "golden", "parts"]
 
@@ -68,8 +68,8 @@ def _axes(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -
     return bind(spec, tensors, attrs, api=spec.python, product=product, superset=True, allocate=_described).axes
 
 
-def _described(param: Tensor, shape: tuple[int, ...], dtype: DType) -> Described:
-    return Described(0, dtype, shape, contiguous_strides(shape))
+def _described(param: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Described:
+    return Described(0, dtype, shape, strides)
 
 
 def _is_broadcast(spec: OpSpec, param: Tensor, attrs: Mapping[str, Any]) -> bool:

@@ -119,8 +119,8 @@ class Entry:
         names = {param.name: param.python for param in self.spec.params}
         names |= {param.name: f"out[{i}] ({param.python})" if several else "out" for i, param in enumerate(self.spec.outputs)}
 
-        def allocate(param: Param, shape: tuple[int, ...], dtype: DType) -> Tensor:
-            made[param.name] = like.new_empty(shape, dtype=getattr(torch, dtype.name))
+        def allocate(param: Param, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Tensor:
+            made[param.name] = like.new_empty_strided(shape, strides, dtype=getattr(torch, dtype.name))
             return _described(made[param.name])
 
         described = {name: None if tensor is None else _described(tensor) for name, tensor in tensors.items()}

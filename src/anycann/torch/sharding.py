@@ -13,7 +13,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from anycann.bind import broadcast
-from anycann.tensor import contiguous_strides
 from anycann.torch.library import ENTRIES, LIBRARY, Entry
 from anycann.torch.losses import part_of_gradient, part_of_loss
 from anycann.torch.placements import Choice, choices
@@ -106,14 +105,13 @@ def _rule(entry: Entry) -> Callable[..., Any]:
 
 
 def _empty(value: Any) -> Any:
-    return torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, DTensor) else value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta") if isinstance(value, DTensor) else value
 
 
 def _assembled(part: Any, whole: Any, placements: Sequence[Placement], mesh: DeviceMesh) -> Any:
     if whole is None:
         return None
-    strides = contiguous_strides(tuple(whole.shape))
-    return DTensor.from_local(part, mesh, placements, run_check=False, shape=whole.shape, stride=strides)
+    return DTensor.from_local(part, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
 
 
 for _name, _entry in ENTRIES.items():

@@ -4,7 +4,6 @@ The factor d(self) comes from a table of all 65,536 inputs where self has 16 bit
 gradOutput has another dtype than self, its blocks are converted to float32, which then is the dtype of the result, too.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from numba import types
@@ -16,8 +15,9 @@ from anycann.backends.cpu_blocks import (
     fetch,
     fetch_entries,
 )
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import F32, Tag, tag_of
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_backward_v2.derivative import derivative_none, derivative_tanh
@@ -64,16 +64,12 @@ def _gelu(
 def plan(call: Call) -> tuple[int, Launch]:
     """One kernel over the flat index of the output."""
     out, mode = call["gradInput"], call.attrs["approximate"]
-    way = Walk(call.tensors)
-    stream = way.stream
+    program, way = Program(call.tensors), Walk(call.tensors)
     tag_x, tag = tag_of(call["self"].dtype.name), tag_of(out.dtype.name)
     slopes = None if tag_x == F32 else Held(table(call["self"].dtype.name, mode))
-    p_table, tanh = None if slopes is None else slopes.address, True if mode == "tanh" and tag_x == F32 else None
-    choice = types.none if p_table is None else types.intp, types.none if tanh is None else types.boolean
+    tanh = True if mode == "tanh" and tag_x == F32 else None
+    choice = types.none if slopes is None else types.intp, types.none if tanh is None else types.boolean
     entry = _gelu.for_types(tag, tag_x, *(types.intp,) * 4, *choice, types.boolean)
-
-    def run(places: Sequence[int], words: int, numel: int) -> None:
-        p_table = None if slopes is None else slopes.address
-        parallel(entry, (None, None, *places, words, p_table, tanh, stream), numel, _GRAIN)
-
-    return 0, way.launch(run)
+    for places, words, numel in way.parts(program.operands):
+        program.add(entry, (None, None, *places, words, slopes, tanh, way.stream), numel, _GRAIN)
+    return 0, program

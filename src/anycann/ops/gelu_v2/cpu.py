@@ -1,6 +1,5 @@
 """GELU on the CPU: one pass over blocks. 16-bit results come from a table of all 65,536, float32 ones from the formulas in value.py."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from numba import types
@@ -12,8 +11,9 @@ from anycann.backends.cpu_blocks import (
     fetch,
     fetch_entries,
 )
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import F32, Tag, tag_of
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch
 from anycann.ops.gelu_v2.tables import table
@@ -49,15 +49,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     """One kernel over the flat index of the output."""
     x = call["x"]
     mode, tag = call.attrs["approximate"], tag_of(x.dtype.name)
-    way = Walk(call.tensors)
-    stream = way.stream
+    program, way = Program(call.tensors), Walk(call.tensors)
     results = None if tag == F32 else Held(table(x.dtype.name, mode))
     tanh = True if mode == 1 and tag == F32 else None
     choice = types.none if results is None else types.intp, types.none if tanh is None else types.boolean
     entry = _gelu.for_types(tag, *(types.intp,) * 3, *choice, types.boolean)
-
-    def run(places: Sequence[int], words: int, numel: int) -> None:
-        p_table = None if results is None else results.address
-        parallel(entry, (None, *places, words, p_table, tanh, stream), numel, _GRAIN)
-
-    return 0, way.launch(run)
+    for places, words, numel in way.parts(program.operands):
+        program.add(entry, (None, *places, words, results, tanh, way.stream), numel, _GRAIN)
+    return 0, program

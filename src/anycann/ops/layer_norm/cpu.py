@@ -6,7 +6,6 @@ elements then is the mean in float64, or as the sum of two float32.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numba import types
 from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import AHEAD, SCRATCH, WALK_SCRATCH, Held, begin_walk, end_walk, layout, offset_of, stack, streams, sweep
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_rows import (
     GRAIN,
     RECORD,
@@ -51,7 +51,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -185,11 +185,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 3, types.boolean)
     together = max(1, min(_TOGETHER, _NEAR // max(1, width)))
     eps, stream, grain = call.attrs["eps"], streams(out), max(1, GRAIN // max(1, width))
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_x, p_weight, p_bias, p_out, p_mean, p_rstd = addresses
-        weight, bias = gains.place(p_weight, workspace), biases.place(p_bias, workspace + gains.room)
-        where = (words.address, mean_words.address, rstd_words.address)
-        parallel(entry, (None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, together, stream), rows, grain)
-
-    return gains.room + biases.room, launch
+    program = Program(call.tensors)
+    p_x, p_weight, p_bias, p_out, p_mean, p_rstd = program.operands
+    weight, bias = gains.place(program, p_weight, program.workspace), biases.place(program, p_bias, program.workspace + gains.room)
+    where = words, mean_words, rstd_words
+    program.add(entry, (None, p_x, p_out, p_mean, p_rstd, *where, weight, bias, eps, width, size, together, stream), rows, grain)
+    return gains.room + biases.room, program

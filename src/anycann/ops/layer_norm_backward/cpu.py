@@ -4,18 +4,17 @@ Each row gives its gradient and is added to the float32 column sums of its run. 
 is a tile of columns, whose runs are added to the float64 partial sums; in the end the partial sums are added.
 """
 
-import ctypes
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numba import types
 
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_columns import TILE, add_run, start_sums, totals
+from anycann.backends.cpu_program import Program, clear
 from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, tag_of
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
@@ -62,23 +61,19 @@ def plan(call: Call) -> tuple[int, Launch]:
     kinds = types.none, *(types.intp,) * 5, types.intp if summed else types.none, *(types.intp,) * 5, types.boolean, types.boolean
     add = gradients.for_types(tag, *(types.intp,) * 3, *kinds)
     add_runs = _partial_sums.for_types(*(types.intp,) * 5)
-    put_gamma, put_beta = (totals(output, width, partials, pitch) for output in (gamma, beta))
-    wanted, stream = out is not None, out is not None and streams(out)
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_dy, p_x, p_mean, p_rstd, p_weight, _, p_out, p_gamma, p_beta = addresses
-        sums = workspace + o_runs if summed else None
-        weight, mean = weights.place(p_weight, workspace + free), means.place(p_mean, workspace + free + weights.room)
-        root = roots.place(p_rstd, workspace + free + weights.room + means.room)
-        tensors, constants = (p_dy, p_x, p_out if wanted else 0, None, words.address), (mean, root, 0, weight, sums)
-        for first in range(0, runs, batch):
-            last = min(runs, first + batch)
-            parallel(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream), last - first, grain)
-            if summed:
-                parallel(add_runs, (sums, workspace, first, last, 2 * pitch), tiles)
-        if summed and runs == 0:
-            ctypes.memset(workspace, 0, o_runs)
-        put_gamma(p_gamma, workspace)
-        put_beta(p_beta, workspace + 8 * pitch)
-
-    return free + weights.room + means.room + roots.room, launch
+    stream, program = out is not None and streams(out), Program(call.tensors)
+    (p_dy, p_x, p_mean, p_rstd, p_weight, _, p_out, p_gamma, p_beta), workspace = program.operands, program.workspace
+    sums = workspace + o_runs if summed else None
+    weight, mean = weights.place(program, p_weight, workspace + free), means.place(program, p_mean, workspace + free + weights.room)
+    root = roots.place(program, p_rstd, workspace + free + weights.room + means.room)
+    tensors, constants = (p_dy, p_x, p_out, None, words), (mean, root, 0, weight, sums)
+    for first in range(0, runs, batch):
+        last = min(runs, first + batch)
+        program.add(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream), last - first, grain)
+        if summed:
+            program.add(add_runs, (sums, workspace, first, last, 2 * pitch), tiles)
+    if summed and runs == 0:
+        program.add(clear.for_types(types.intp, types.intp), (workspace, o_runs))
+    totals(program, gamma, p_gamma, width, partials, pitch, workspace)
+    totals(program, beta, p_beta, width, partials, pitch, workspace + 8 * pitch)
+    return free + weights.room + means.room + roots.room, program

@@ -1,15 +1,15 @@
 """LayerNormGrad on the CPU: a unit of work is a row, read from memory once and then again from the caches."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numba import types
 
 from anycann.backends.cpu_blocks import Held, streams
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -36,15 +36,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     roots = _inverse_roots.for_types(F32, *(types.intp,) * 3, types.float64)
     entry = gradients.for_types(tag, *(types.intp,) * 9, types.none, *(types.intp,) * 5, types.boolean, types.boolean)
     epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised = addresses
-        scales, rests, free = workspace, workspace + room_of_rows, workspace + 2 * room_of_rows
-        given = variances.place(p_variance, free)
-        parallel(roots, (None, given, scales, rests, epsilon), rows, GRAIN)
-        weight = gammas.place(p_gamma, free)
-        centres = means.place(p_mean, free + gammas.room)
-        tensors, constants = (p_dy, p_x, p_out, p_normalised, words.address), (centres, scales, rests, weight, None)
-        parallel(entry, (None, *tensors, *constants, 0, rows, width, size, 1, True, stream), rows, grain)
-
-    return 2 * room_of_rows + max(variances.room, gammas.room + means.room), launch
+    program = Program(call.tensors)
+    (p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised), scales = program.operands, program.workspace
+    rests, free = scales + room_of_rows, scales + 2 * room_of_rows
+    program.add(roots, (None, variances.place(program, p_variance, free), scales, rests, epsilon), rows, GRAIN)
+    weight, centres = gammas.place(program, p_gamma, free), means.place(program, p_mean, free + gammas.room)
+    tensors, constants = (p_dy, p_x, p_out, p_normalised, words), (centres, scales, rests, weight, None)
+    program.add(entry, (None, *tensors, *constants, 0, rows, width, size, 1, True, stream), rows, grain)
+    return 2 * room_of_rows + max(variances.room, gammas.room + means.room), program

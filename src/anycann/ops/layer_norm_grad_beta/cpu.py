@@ -8,7 +8,6 @@ what comes next is asked into the second-level cache; and the four arrays of sum
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numba import types
@@ -16,6 +15,7 @@ from numba import types
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, store_sums
 from anycann.backends.cpu_columns import start_sums
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -32,7 +32,7 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_system import give_back, reserve
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
@@ -228,13 +228,10 @@ def plan(call: Call) -> tuple[int, Launch]:
     add = _partial_sums.for_types(tag, *(types.intp,) * 18)
     finish = _totals.for_types(tag, *(types.intp,) * 8)
     steps, out_strides = (x.strides[-1], dy.strides[-1], *row_steps, *aheads), (*gamma.strides, *beta.strides)
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_x, p_dy, p_gamma, p_beta = addresses
-        totals = workspace, workspace + doubles
-        sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
-        operands = None, p_x, p_dy, words.address, *steps, together, copied, rows, width, tile, *sums, *totals
-        parallel(add, operands, partials * tiles)
-        parallel(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
-
-    return 2 * (doubles + singles), launch
+    program = Program(call.tensors)
+    (p_x, p_dy, p_gamma, p_beta), workspace = program.operands, program.workspace
+    totals = workspace, workspace + doubles
+    sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
+    program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), partials * tiles)
+    program.add(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
+    return 2 * (doubles + singles), program

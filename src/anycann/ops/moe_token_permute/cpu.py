@@ -3,13 +3,12 @@
 The sort counts the bytes in which experts, less the smallest of them, differ: up to 256 experts are one pass over memory in order.
 """
 
-from collections.abc import Sequence
-
 from numba import types
 
-from anycann.backends.cpu import apart, device, kernel
+from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import AHEAD, copy_run, stack, streams
 from anycann.backends.cpu_gather import GRAIN, row_address
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     copy1,
@@ -25,7 +24,7 @@ from anycann.backends.cpu_simd import (
     store_stream,
     store_tail,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned, whole
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -58,7 +57,7 @@ def _next_place(counts: int, key: int, shift: int) -> int:
     return place
 
 
-@kernel
+@whole
 def _sort(
     p_indices: int,
     token_stride: int,
@@ -176,10 +175,8 @@ def plan(call: Call) -> tuple[int, Launch]:
     strides, size, stream = (*tokens.strides, *places.strides, *out.strides), tokens.dtype.itemsize, streams(out)
     (place_stride,) = places.strides
     count, grain = tokens.shape[0], max(1, GRAIN // max(1, k * width))
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_tokens, p_indices, p_out, p_places = addresses
-        sort(p_indices, *sort_strides, wide, count, k, p_places, place_stride, workspace)
-        parallel(copy, (p_tokens, p_places, p_out, *strides, size, rows, k, width, stream), count, grain)
-
-    return 24 * call.axes["L"], launch
+    program = Program(call.tensors)
+    p_tokens, p_indices, p_out, p_places = program.operands
+    program.add(sort, (p_indices, *sort_strides, wide, count, k, p_places, place_stride, program.workspace))
+    program.add(copy, (p_tokens, p_places, p_out, *strides, size, rows, k, width, stream), count, grain)
+    return 24 * call.axes["L"], program

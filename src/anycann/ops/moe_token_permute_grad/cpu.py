@@ -1,8 +1,7 @@
 """Each token adds the rows of its copies."""
 
-from collections.abc import Sequence
-
 from anycann.backends.cpu_gather import sums_of_rows
+from anycann.backends.cpu_program import Program
 from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
@@ -10,11 +9,7 @@ __all__ = ["plan"]
 
 def plan(call: Call) -> tuple[int, Launch]:
     """Tokens are independent; no workspace."""
-    grad, indices, out = call.tensors
-    add = sums_of_rows(grad, indices, None, out, call.attrs["numTopk"])
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        p_grad, p_indices, p_out = addresses
-        add(p_grad, p_indices, 0, p_out)
-
-    return 0, launch
+    program = Program(call.tensors)
+    grad, indices, out = zip(call.tensors, program.operands, strict=True)
+    sums_of_rows(program, grad, indices, None, out, call.attrs["numTopk"])
+    return 0, program

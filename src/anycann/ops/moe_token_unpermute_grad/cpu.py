@@ -4,12 +4,11 @@ Before it one thread notes for every row the last index that names it, in the wo
 Sums start at -0.0, the one number that changes no first term.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import apart, device, kernel
+from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
@@ -25,6 +24,7 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_gather import GRAIN, MOST_ROWS, row_address, zero
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     LANES,
     Tag,
@@ -48,7 +48,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned, whole
 from anycann.bind import Call, Launch
 from anycann.ops.moe_token_unpermute_grad.spec import RUN_H
 
@@ -58,7 +58,7 @@ _SUMS = 8 * (MOST_ROWS + LANES)  # bytes of the sums of a token, and what `store
 _PAIR = 2 * LANES
 
 
-@kernel
+@whole
 def _last_names(p_indices: int, stride: int, entries: int, rows: int, last: int) -> None:
     """For every row the last index that names it, or -1."""
     for row in range(rows):
@@ -206,25 +206,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     fill = _rows.for_types(tag, *(types.intp,) * 8, types.boolean, types.boolean)
     (index_stride,) = indices.strides
     row_strides, tokens, grain = (*grad.strides, *out.strides), grad.shape[0], max(1, GRAIN // max(1, width))
-
-    def fill_rows(addresses: Sequence[int], last: int) -> None:
-        parallel(fill, (None, addresses[1], addresses[4], *row_strides, width, last, not weighted, stream), rows, grain)
-
-    def without_weights(addresses: Sequence[int], workspace: int) -> None:
-        names(addresses[2], index_stride, entries, rows, workspace)
-        fill_rows(addresses, workspace)
-
-    if not weighted:
-        return 8 * rows, without_weights
-    two, one = _pairs(2), types.intp
-    arguments = _pairs(7), types.Tuple((two, two, one, two, two, two)), _pairs(3), types.boolean
-    entry = _weighted.for_types(tag, tag_of(probs.dtype.name), *arguments)
-    strides = (row_source.strides, grad.strides, index_stride, probs.strides, out.strides, probs_grad.strides)
-
-    def with_weights(addresses: Sequence[int], workspace: int) -> None:
-        names(addresses[2], index_stride, entries, rows, workspace)
-        operands = (*addresses, workspace)
-        parallel(entry, (None, None, operands, strides, (rows, k, width), stream), tokens, max(1, grain // k))
-        fill_rows(addresses, workspace)
-
-    return 8 * rows, with_weights
+    program = Program(call.tensors)
+    operands, last = program.operands, program.workspace
+    program.add(names, (operands[2], index_stride, entries, rows, last))
+    if weighted:
+        two, one = _pairs(2), types.intp
+        arguments = _pairs(7), types.Tuple((two, two, one, two, two, two)), _pairs(3), types.boolean
+        entry = _weighted.for_types(tag, tag_of(probs.dtype.name), *arguments)
+        strides = (row_source.strides, grad.strides, index_stride, probs.strides, out.strides, probs_grad.strides)
+        program.add(entry, (None, None, (*operands, last), strides, (rows, k, width), stream), tokens, max(1, grain // k))
+    program.add(fill, (None, operands[1], operands[4], *row_strides, width, last, not weighted, stream), rows, grain)
+    return 8 * rows, program

@@ -5,14 +5,14 @@ them in one pass, and the sums to the totals of these windows; the last run of a
 one number that changes no first term.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import apart, device, kernel
+from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import SCRATCH, Held, copy_run, run_out, settled, stack, unload
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -27,7 +27,7 @@ from anycann.backends.cpu_simd import (
     store1,
     tag_of,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned, whole
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress.spec import RUN_W
 from anycann.ops.windows import sequences
@@ -114,7 +114,7 @@ def _in_two(tag: Tag, row: int, step: int, ahead: int, first: Window, second: Wi
     _add(tag, second, 3 * LANES, other3)
 
 
-@kernel
+@whole
 def _widen_weights(tag: Tag, p_weight: int, strides: tuple[int, int], block: int, heads: int, weights: int) -> None:
     """The weights of each head side by side, as float32."""
     for head in range(heads):
@@ -237,10 +237,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2))
 
     x_strides, weight_strides, out_strides = x.strides, weight.strides, out.strides
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        widen_weights(None, addresses[1], weight_strides, block, heads, workspace)
-        operands, memory = (addresses[0], firsts.address, workspace, addresses[2]), (workspace + slots, slot_bytes)
-        parallel(compress, (None, operands, x_strides, out_strides, sizes, memory), units)
-
-    return slots + units * slot_bytes, launch
+    program = Program(call.tensors)
+    (p_x, p_weight, p_out), workspace = program.operands, program.workspace
+    program.add(widen_weights, (None, p_weight, weight_strides, block, heads, workspace))
+    memory = (workspace + slots, slot_bytes)
+    program.add(compress, (None, (p_x, firsts, workspace, p_out), x_strides, out_strides, sizes, memory), units)
+    return slots + units * slot_bytes, program

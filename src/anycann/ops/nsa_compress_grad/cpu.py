@@ -6,8 +6,6 @@ to the lanes of weightGrad, for one or two windows in one pass. Gradients leave 
 begins: a line takes its first words from the vector before. Sums start at -0.0, the one number that changes no first term.
 """
 
-import ctypes
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +24,7 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, carried_on, end_of, finish_lines, keep_lines, put_pair
+from anycann.backends.cpu_program import Program, clear
 from anycann.backends.cpu_simd import (
     F16,
     F32,
@@ -54,7 +53,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.cpu_threads import claim, parallel, partitioned, release
+from anycann.backends.cpu_threads import claim, partitioned, release
 from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL
@@ -397,13 +396,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % PAIR == 0
     entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean)
     finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 4)
-
-    def launch(addresses: Sequence[int], workspace: int) -> None:
-        operands, tables = tuple(addresses[:4]), (table.address, firsts.address)
-        memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
-        if slots > 0:
-            ctypes.memset(workspace + o_locks, 0, o_slots - o_locks)
-        parallel(entry, (None, operands, strides, sizes, tables, memory, begin, stream), units)
-        parallel(finish, (None, addresses[4], weight_grad_strides, heads, workspace, chunks, pitch), block, -(-_GRAIN // heads))
-
-    return o_slots + max(1, slots) * slot_bytes, launch
+    program = Program(call.tensors)
+    operands, workspace = program.operands, program.workspace
+    if slots > 0:
+        program.add(clear.for_types(types.intp, types.intp), (workspace + o_locks, o_slots - o_locks))
+    memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
+    program.add(entry, (None, operands[:4], strides, sizes, (table, firsts), memory, begin, stream), units)
+    program.add(finish, (None, operands[4], weight_grad_strides, heads, workspace, chunks, pitch), block, -(-_GRAIN // heads))
+    return o_slots + max(1, slots) * slot_bytes, program

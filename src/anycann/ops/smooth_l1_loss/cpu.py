@@ -6,12 +6,12 @@ stack and are added from there, so that which are added to which does not depend
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
 
-from anycann.backends.cpu import device, kernel
+from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
     DIRECT,
     LAYOUT,
@@ -25,6 +25,7 @@ from anycann.backends.cpu_blocks import (
     sweep,
 )
 from anycann.backends.cpu_math import quotient
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -40,7 +41,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned, whole
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
@@ -134,7 +135,7 @@ def _partial_sums(
             store1_f64(partials, partial, _partial_sum(_stored, losses))
 
 
-@kernel
+@whole
 def _total(tag: Tag, p_out: int, partials: int, count: int, divisor: float) -> None:
     """The one element of the output; there are 16 float64 of workspace beyond the partial sums."""
     total = 0.0
@@ -157,24 +158,18 @@ def plan(call: Call) -> tuple[int, Launch]:
     inverse = exact_inverse(beta)
     factors, number, integer = (beta, inverse, beta * 0.5), types.float32, types.intp
     kinds = number, types.none if inverse is None else number, number
-    numel = math.prod(shape)
+    numel, program = math.prod(shape), Program(call.tensors)
     if reduction == 0:
         entry, way = _smooth_l1.for_types(tag, *(integer,) * 4, *kinds, types.boolean), Walk(used)
-        stream = way.stream
+        for places, words, some in way.parts(program.operands):
+            program.add(entry, (None, *places, words, *factors, way.stream), some, _GRAIN)
+        return 0, program
 
-        def run(places: Sequence[int], words: int, numel: int) -> None:
-            parallel(entry, (None, *places, words, *factors, stream), numel, _GRAIN)
-
-        return 0, way.launch(run)
-
-    words = layouts(used, shape)
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
     add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, integer, integer)
     finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)
-
-    def launch_sum(addresses: Sequence[int], workspace: int) -> None:
-        p_self, p_target, p_out = addresses
-        parallel(add, (None, p_self, p_target, words.address, *factors, numel, workspace), count, _GRAIN // ELEMENTS_PER_PARTIAL)
-        finish(None, p_out, workspace, count, divisor)
-
-    return 8 * (count + LANES), launch_sum
+    p_self, p_target, p_out = program.operands
+    summands = (None, p_self, p_target, layouts(used, shape), *factors, numel, program.workspace)
+    program.add(add, summands, count, _GRAIN // ELEMENTS_PER_PARTIAL)
+    program.add(finish, (None, p_out, program.workspace, count, divisor))
+    return 8 * (count + LANES), program

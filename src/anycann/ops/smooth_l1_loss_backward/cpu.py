@@ -6,7 +6,6 @@ which rounds to the same number.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from numba import types
@@ -14,8 +13,9 @@ from numba import types
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import fetch
 from anycann.backends.cpu_math import quotient
+from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import F32, Tag, absolute, select, splat, tag_of
-from anycann.backends.cpu_threads import parallel, partitioned
+from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
@@ -68,15 +68,12 @@ def plan(call: Call) -> tuple[int, Launch]:
     out, beta = call["gradInput"], call.attrs["beta"]
     shape = broadcast([call["self"].shape, call["target"].shape]) or ()
     norm = reciprocal(math.prod(shape)) if call.attrs["reduction"] == 1 else 1.0
-    way = Walk(call.tensors)
-    stream = way.stream
+    program, way = Program(call.tensors), Walk(call.tensors)
     tag = tag_of(out.dtype.name) if len({tensor.dtype for tensor in call.tensors}) == 1 else F32
     inverse = exact_inverse(beta)
     edge = None if 0.0 < beta < math.inf else True
     number, kinds = types.float32, (types.none if inverse is None else types.float32, types.none if edge is None else types.boolean)
     entry = _smooth_l1.for_types(tag, *(types.intp,) * 5, number, *kinds, number, types.boolean)
-
-    def run(places: Sequence[int], words: int, numel: int) -> None:
-        parallel(entry, (None, *places, words, beta, inverse, edge, norm, stream), numel, _GRAIN)
-
-    return 0, way.launch(run)
+    for places, words, numel in way.parts(program.operands):
+        program.add(entry, (None, *places, words, beta, inverse, edge, norm, way.stream), numel, _GRAIN)
+    return 0, program

@@ -1,0 +1,157 @@
+"""What a plan does on the CPU, as data: kernels one after the other, and their arguments, in which only addresses are still open.
+
+A program is written down as words of 64 bits, and one compiled function goes through it: it puts the addresses of a call into the
+arguments and runs each kernel, on this thread or shared with others. So a call leaves Python once, however many kernels it takes.
+"""
+
+import functools
+import operator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import types
+
+from anycann.backends.cpu import device, function
+from anycann.backends.cpu_blocks import Held, stack
+from anycann.backends.cpu_simd import load1_i64, store1_i64
+from anycann.backends.cpu_system import enter_python, leave_python, python_int
+from anycann.backends.cpu_threads import Code, invoke, invoke_share, pieces, share, whole
+from anycann.tensor import ABSENT, Tensor
+
+__all__ = ["ADDRESSES", "ITEMS", "Place", "Program", "clear", "parallel", "perform"]
+
+ADDRESSES = 8 * 24  # bytes of those of a call, with that of the workspace, at most
+_ARGUMENTS = 8 * 64  # bytes of those of a kernel, at most
+_LENGTH, _CODE, _UNITS, _STEP, _HELPERS, _WAKE, _WORDS, _OPEN, _HEAD = range(9)  # words of a step, before its arguments
+_FIRST = 2  # words before the first step: how many there are, how many addresses a call has
+ITEMS = tuple.__basicsize__  # where the items of a tuple begin
+_INTP = types.intp
+
+Argument: TypeAlias = "int | float | Place | Held | tuple[Argument, ...] | None"
+
+
+class Place:
+    """An address that a call brings: of an operand, by its number, or behind it."""
+
+    __slots__ = ("number", "offset")
+
+    def __init__(self, number: int, offset: int = 0) -> None:
+        self.number, self.offset = number, offset
+
+    def __add__(self, offset: int) -> "Place":
+        return Place(self.number, self.offset + offset)
+
+
+def _leaves(argument: Argument) -> Iterator[Any]:
+    """The numbers of an argument; None is known when kernels are compiled, and takes no word."""
+    if isinstance(argument, tuple):
+        for part in argument:
+            yield from _leaves(part)
+    elif argument is not None:
+        yield argument
+
+
+class Program:
+    """Kernels to run one after the other for a call on `tensors`; `operands` and `workspace` stand for the addresses. A Launch."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.operands: tuple[Any, ...] = tuple([0 if tensor is ABSENT else Place(i) for i, tensor in enumerate(tensors)])
+        self.workspace = Place(len(tensors))
+        self.helpers, self.wakes = 0, False
+        self._words = [0, len(tensors) + 1]
+        self._kept: list[Held] = []
+        self._written: Held | None = None
+        if len(tensors) >= ADDRESSES // 8:
+            raise RuntimeError(f"a program takes at most {ADDRESSES // 8} addresses; got {len(tensors) + 1}")
+
+    def add(self, code: Code, arguments: Argument, units: int = 1, grain: int = 1) -> None:
+        """Run a kernel on pieces that cover [0, units), each at least `grain` units (the last may be shorter), on all threads.
+
+        A grain of more than one unit is as little as a piece should be: workers that sleep are woken for several, and for calls that
+        follow each other closely.
+        """
+        words: list[int] = []
+        opened: list[int] = []
+        for leaf, floats in zip(_leaves(arguments), code.floats, strict=True):
+            if isinstance(leaf, Place):
+                opened += (len(words), leaf.number)
+                words.append(leaf.offset)
+            elif isinstance(leaf, Held):
+                self._kept.append(leaf)
+                words.append(leaf.address)
+            else:
+                words.append(struct.unpack("q", struct.pack("d", leaf))[0] if floats else operator.index(leaf))
+        if len(words) > _ARGUMENTS // 8:
+            raise RuntimeError(f"a kernel takes at most {_ARGUMENTS // 8} words of arguments; got {len(words)}")
+        step, helpers, wake = pieces(units, grain)
+        self.helpers, self.wakes, self._written = max(self.helpers, helpers), self.wakes or wake, None
+        head = [_HEAD + len(words) + len(opened), code.address, units, step, helpers, wake, len(words), len(opened)]
+        self._words += (*head, *words, *opened)
+        self._words[0] += 1
+
+    def written(self) -> Held:
+        """The words."""
+        found = self._written
+        if found is None:
+            self._written = found = Held(np.array(self._words, np.int64))
+        return found
+
+    def __call__(self, addresses: Sequence[int], workspace: int) -> None:
+        """Run on first elements at these addresses."""
+        given, entry, words = (*addresses, workspace), _runner(), (self._written or self.written()).address
+        if self.helpers == 0:
+            entry(words, id(given), 0, 0, 0)
+        else:
+            share(self.helpers, self.wakes, lambda pool, most, recent: entry(words, id(given), pool, most, recent))
+
+
+@whole
+def clear(address: int, size: int) -> None:
+    """Write 0 to so many bytes, a multiple of 8."""
+    for i in range(size // 8):
+        store1_i64(address, i, 0)
+
+
+@functools.cache
+def _runner() -> Callable[..., None]:
+    return _run.for_types(*(_INTP,) * 5)
+
+
+def parallel(code: Code, arguments: Argument, units: int, grain: int = 1) -> None:
+    """Run one kernel once."""
+    program = Program(())
+    program.add(code, arguments, units, grain)
+    program((), 0)
+
+
+@device
+def perform(program: int, addresses: int, pool: int, most: int, recent: int) -> None:
+    """Run a program; up to `most` workers of the pool help. `recent`: work was shared just before, so that they may be awake."""
+    given, place = stack(_ARGUMENTS), program + 8 * _FIRST
+    for _ in range(load1_i64(program, 0)):
+        arguments, count = place + 8 * _HEAD, load1_i64(place, _WORDS)
+        for i in range(count):
+            store1_i64(given, i, load1_i64(arguments, i))
+        for i in range(count, count + load1_i64(place, _OPEN), 2):
+            word = load1_i64(arguments, i)
+            store1_i64(given, word, load1_i64(given, word) + load1_i64(addresses, load1_i64(arguments, i + 1)))
+        code, units, helpers = load1_i64(place, _CODE), load1_i64(place, _UNITS), min(most, load1_i64(place, _HELPERS))
+        if helpers == 0:
+            invoke(code, given, 0, units)
+        else:
+            invoke_share(pool, code, given, units, load1_i64(place, _STEP), helpers, load1_i64(place, _WAKE) | recent)
+            recent = 1 + 0 * recent
+        place += 8 * load1_i64(place, _LENGTH)
+
+
+@function(types.void)
+def _run(program: int, given: int, pool: int, most: int, recent: int) -> None:
+    """Run a program; given: the object that is the tuple of its addresses."""
+    addresses = stack(ADDRESSES)
+    for i in range(load1_i64(program, 1)):
+        store1_i64(addresses, i, python_int(load1_i64(given + ITEMS, i)))
+    state = leave_python()
+    perform(program, addresses, pool, most, recent)
+    enter_python(state)
