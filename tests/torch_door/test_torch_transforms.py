@@ -1,7 +1,7 @@
 """torch.vmap against a loop, torch.compile and torch.export against eager runs, autocast, deterministic algorithms, memory formats."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -65,14 +65,28 @@ def test_vmap_of_the_largest_rank_and_of_means() -> None:
             alike(torch.vmap(lambda x, f=gradient, b=b: f(x, b))(a), torch.stack([gradient(x, b) for x in a]))
 
 
+@pytest.fixture(params=["aot_eager", "inductor"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What compiles; nothing is taken from inductor's cache, which does not know our schemas."""
+    torch.compiler.reset()
+    with torch._inductor.config.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
+        yield request.param
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("defaults", [False, True])
 @by_operator
-def test_compiled_calls_give_the_same_bits(fact: Fact) -> None:
+def test_compiled_calls_give_the_same_bits(fact: Fact, defaults: bool, backend: str) -> None:
     one = baseline(fact, fact.floats[0])
     args, kwargs = one.positional()
+    if defaults:
+        given = dict(zip(one.entry.positional, args, strict=False)) | kwargs
+        given |= {name: value for name, value in one.entry.defaults.items() if value is not None and not isinstance(value, Tensor)}
+        args = tuple([given.pop(name) for name in one.entry.positional])
+        kwargs = given
     operator = one.entry.op
     expected = operator(*args, **kwargs)
-    torch.compiler.reset()
-    compiled = torch.compile(lambda *values: operator(*values, **kwargs), fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(lambda *values: operator(*values, **kwargs), fullgraph=True, backend=backend, dynamic=True)
     alike(compiled(*args), expected)
 
 
@@ -92,12 +106,12 @@ class Block(torch.nn.Module):
         return self.loss(self.compress(self.activation(self.norm(x))), target)
 
 
-def test_a_model_compiles_with_its_gradients() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_compiles_with_its_gradients(backend: str) -> None:
     torch.manual_seed(0)
     block, x, target = Block(), torch.randn(64, 2, 16), torch.zeros(3, 2, 16)
     expected = torch.autograd.grad(block(x, target), tuple(block.parameters()))
-    torch.compiler.reset()
-    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(block, fullgraph=True, backend=backend)
     alike(torch.autograd.grad(compiled(x, target), tuple(block.parameters())), expected)
 
 

@@ -74,11 +74,14 @@ class Entry:
     def schema(self, out: bool = False) -> str:
         """The schema of the functional or of the out overload."""
         words = []
+        # inductor of torch 2.13 turns calls into such of an out variant with the same parameters, and makes mistakes with defaults and with
+        # sizes that are not known. So here one tensor may be None, which the operator refuses, and inductor leaves calls as they are.
+        generous = next(name for name in self.tensors if self._type(name) == "Tensor") if out else None
         for name, value in self.parameters.items():
             if value.kind is value.KEYWORD_ONLY and "*" not in words:
                 words.append("*")
             default = f"={_literal(self.defaults[name])}" if name in self.defaults else ""
-            words.append(f"{self._type(name)} {name}{default}")
+            words.append(f"{self._type(name)}{'?' if name == generous else ''} {name}{default}")
         if not out:
             returns = ", ".join(["Tensor"] * len(self.outputs))
             return f"{self.name}({', '.join(words)}) -> {returns if len(self.outputs) == 1 else f'({returns})'}"
