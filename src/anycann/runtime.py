@@ -76,6 +76,8 @@ class Plan:
         self.offsets = tuple([tensor.offset * tensor.dtype.itemsize for tensor in call.tensors])
         self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
         self._outputs = tuple([(*spans[i], *spans[o], i, o) for o in places[True] for i in places[True] if i < o])
+        runner = getattr(launch, "runner", None)  # of a program, which looks for itself whether operands meet
+        self._apart_at_once: Callable[[tuple[int, ...]], bool] | None = None if runner is None else runner(self._pairs)
 
     def _may_coincide(self, i: int, o: int) -> bool:
         a, b = self.layouts[i], self.layouts[o]
@@ -102,7 +104,7 @@ class Plan:
 
         An input that an output overlaps is copied first, unless both are the same elements of an element-wise operator.
         """
-        if self.launch is None:
+        if self.launch is None or (self._apart_at_once and self._apart_at_once((*addresses, workspace))):
             return
         for a, b, c, d, i, o, may_coincide in self._pairs:
             first, second = addresses[i], addresses[o]
@@ -261,6 +263,8 @@ class Repeated:
     def _given(self, arrays: list[Any], outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """What is compared where some tensors are absent."""
         results = self.plan.results
+        if None not in results:
+            return (*arrays, *outs)
         if any(value is not None for value, result in zip(outs, results, strict=True) if result is None):
             return None
         return (*arrays, *[value for value, result in zip(outs, results, strict=True) if result is not None])

@@ -4,7 +4,7 @@ A program is written down as words of 64 bits, and one compiled function goes th
 arguments and runs each kernel, on this thread or shared with others. So a call leaves Python once, however many kernels it takes.
 """
 
-import functools
+import itertools
 import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,12 @@ _ARGUMENTS = 8 * 64  # bytes of those of a kernel, at most
 _LENGTH, _CODE, _UNITS, _STEP, _HELPERS, _WAKE, _WORDS, _OPEN, _HEAD = range(9)  # words of a step, before its arguments
 _FIRST = 2  # words before the first step: how many there are, how many addresses a call has
 ITEMS = tuple.__basicsize__  # where the items of a tuple begin
+_PAIR = 7  # words of a pair of spans
+_LINE = 64  # bytes: a workspace begins with one
 _INTP = types.intp
 
+Pair: TypeAlias = tuple[int, int, int, int, int, int, bool]
+# Two spans of bytes from the addresses of operands, the numbers of these, and whether they may be the very same memory
 Argument: TypeAlias = "int | float | Place | Held | tuple[Argument, ...] | None"
 
 
@@ -63,6 +67,7 @@ class Program:
         self._words = [0, len(tensors) + 1]
         self._kept: list[Held] = []
         self._written: Held | None = None
+        self._run: Callable[[tuple[int, ...]], bool] | None = None
         if len(tensors) >= ADDRESSES // 8:
             raise RuntimeError(f"a program takes at most {ADDRESSES // 8} addresses; got {len(tensors) + 1}")
 
@@ -86,7 +91,8 @@ class Program:
         if len(words) > _ARGUMENTS // 8:
             raise RuntimeError(f"a kernel takes at most {_ARGUMENTS // 8} words of arguments; got {len(words)}")
         step, helpers, wake = pieces(units, grain)
-        self.helpers, self.wakes, self._written = max(self.helpers, helpers), self.wakes or wake, None
+        self.helpers, self.wakes = max(self.helpers, helpers), self.wakes or wake
+        self._written = self._run = None
         head = [_HEAD + len(words) + len(opened), code.address, units, step, helpers, wake, len(words), len(opened)]
         self._words += (*head, *words, *opened)
         self._words[0] += 1
@@ -100,11 +106,26 @@ class Program:
 
     def __call__(self, addresses: Sequence[int], workspace: int) -> None:
         """Run on first elements at these addresses."""
-        given, entry, words = (*addresses, workspace), _runner(), (self._written or self.written()).address
-        if self.helpers == 0:
-            entry(words, id(given), 0, 0, 0)
-        else:
-            share(self.helpers, self.wakes, lambda pool, most, recent: entry(words, id(given), pool, most, recent))
+        run = self._run
+        if run is None:
+            self._run = run = self.runner(())
+        run((*addresses, workspace))
+
+    def runner(self, pairs: Sequence[Pair]) -> Callable[[tuple[int, ...]], bool]:
+        """A function of the addresses and that of the workspace; it runs the program unless one of the pairs meets, and says whether."""
+        written, spans = self.written(), Held(np.array([len(pairs), *itertools.chain(*pairs)], np.int64))
+        helpers, wakes, places, entry = self.helpers, self.wakes, (written.address, spans.address), _run.for_types(*(_INTP,) * 6)
+        read = written, spans, self._kept
+
+        def run(given: tuple[int, ...], keep: object = read) -> bool:
+            done: bool = entry(*places, id(given), 0, 0, 0)
+            return done
+
+        def run_shared(given: tuple[int, ...], keep: object = read) -> bool:
+            done: bool = share(helpers, wakes, lambda pool, most, recent: entry(*places, id(given), pool, most, recent))
+            return done
+
+        return run_shared if helpers else run
 
 
 @whole
@@ -112,11 +133,6 @@ def clear(address: int, size: int) -> None:
     """Write 0 to so many bytes, a multiple of 8."""
     for i in range(size // 8):
         store1_i64(address, i, 0)
-
-
-@functools.cache
-def _runner() -> Callable[..., None]:
-    return _run.for_types(*(_INTP,) * 5)
 
 
 def parallel(code: Code, arguments: Argument, units: int, grain: int = 1) -> None:
@@ -146,12 +162,29 @@ def perform(program: int, addresses: int, pool: int, most: int, recent: int) -> 
         place += 8 * load1_i64(place, _LENGTH)
 
 
-@function(types.void)
-def _run(program: int, given: int, pool: int, most: int, recent: int) -> None:
-    """Run a program; given: the object that is the tuple of its addresses."""
-    addresses = stack(ADDRESSES)
-    for i in range(load1_i64(program, 1)):
+@device
+def _meet(spans: int, addresses: int) -> bool:
+    """Whether the memory of an output is also that of another operand, other than element for element where it may be."""
+    pair = spans + 8
+    for _ in range(load1_i64(spans, 0)):
+        first, second = load1_i64(addresses, load1_i64(pair, 4)), load1_i64(addresses, load1_i64(pair, 5))
+        apart = first + load1_i64(pair, 0) >= second + load1_i64(pair, 3) or second + load1_i64(pair, 2) >= first + load1_i64(pair, 1)
+        if not (apart or (first == second and load1_i64(pair, 6) != 0)):
+            return True
+        pair += 8 * _PAIR
+    return False
+
+
+@function(types.boolean)
+def _run(program: int, spans: int, given: int, pool: int, most: int, recent: int) -> bool:
+    """Run a program unless a pair of spans meets, and whether it did; given: the object that is the tuple of its addresses."""
+    addresses, last = stack(ADDRESSES), load1_i64(program, 1) - 1
+    for i in range(last + 1):
         store1_i64(addresses, i, python_int(load1_i64(given + ITEMS, i)))
+    if _meet(spans, addresses):
+        return False
+    store1_i64(addresses, last, -(-load1_i64(addresses, last) // _LINE) * _LINE)
     state = leave_python()
     perform(program, addresses, pool, most, recent)
     enter_python(state)
+    return True
