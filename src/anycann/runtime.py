@@ -164,7 +164,9 @@ class Plan:
 class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
-    __slots__ = ("absent", "fixed", "launch", "made", "makers", "match", "may_meet", "plan", "product", "run_arrays", "varying")
+    __slots__ = (
+        "absent", "fixed", "fixed_of", "launch", "made", "makers", "match", "may_meet", "plan", "product", "run_arrays", "varying_of",
+    )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
         if plan.launch is None:
@@ -172,9 +174,9 @@ class Repeated:
         self.plan, self.product = plan, product
         self.absent = plan.absent
         fixed = [i for i, (attr, value) in enumerate(zip(is_attr, values, strict=True)) if attr or value is None]
-        self.fixed = tuple([(i, _kept(values[i])) for i in fixed])  # what must be as it was
-        self.varying = tuple([i for i in range(len(values)) if i not in fixed])
-        inputs = [values[i] for i in self.varying]
+        self.fixed_of, self.varying_of = _items(fixed), _items([i for i in range(len(values)) if i not in fixed])
+        self.fixed = tuple([_kept(value) for value in self.fixed_of(values)])  # what must be as it was
+        inputs = self.varying_of(values)
         self.made, self.may_meet = all(value is None for value in outs), False
         results = plan.results if self.made else ()
         self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
@@ -212,23 +214,18 @@ class Repeated:
         """Outputs for a call that brings none."""
         return tuple([make() for make in self.makers])
 
-    def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[list[Any], tuple[Any, ...]] | None:
+    def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         """The inputs and the outputs of a call like the latest one, as far as they need no comparison; None if it is another."""
         if product is not self.product:
             return None
-        for i, known in self.fixed:
-            value = values[i]
-            if value is not known and (
-                type(value) is not type(known)
-                or value != known
-                or (type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, known)])
-            ):
-                return None
+        given = self.fixed_of(values)
+        if not all(map(operator.is_, given, self.fixed)) and not all(map(_is_same, given, self.fixed)):
+            return None
         if self.made:
             if any(value is not None for value in outs):
                 return None
             outs = self.new()
-        return [values[i] for i in self.varying], outs
+        return self.varying_of(values), outs
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like the latest one; None if it is another."""
@@ -260,7 +257,7 @@ class Repeated:
         given = self._given(arrays, outs) if self.absent else (*arrays, *outs)
         return outs if given is not None and self.plan.lend_workspace(self.run_arrays, given) else None
 
-    def _given(self, arrays: list[Any], outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _given(self, arrays: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """What is compared where some tensors are absent."""
         results = self.plan.results
         if None not in results:
@@ -285,6 +282,21 @@ def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]
     return addresses
 
 
+def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What takes the items at some places out of a tuple."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    first = slice(places[0], places[0] + 1) if places else slice(0)
+    return operator.itemgetter(first)
+
+
+def _is_same(value: Any, known: Any) -> bool:
+    """Whether an attribute is what it was."""
+    if type(value) is not type(known) or value != known:
+        return False
+    return type(value) not in _SEQUENCES or [*map(type, value)] == [*map(type, known)]
+
+
 def _nothing() -> None:
     """The result that is not computed."""
 
@@ -307,7 +319,8 @@ class Operator:
         self.api = f"anycann.{spec.python}"
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
-        self._single = len(spec.outputs) == 1
+        self._count = len(spec.outputs)
+        self._single = self._count == 1
         self._known: dict[Hashable, Plan] = {}
         self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
         self._lock = threading.Lock()
@@ -374,7 +387,7 @@ class Operator:
     def call(self, *values: Any, out: Any = None, product: str | None = None) -> Any:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
-        outs = (out,) if self._single else self._tuple_of_outputs(out)
+        outs = (out,) if self._single else out if type(out) is tuple and len(out) == self._count else self._tuple_of_outputs(out)
         last = self.latest.get(self.api)
         if last is not None:
             results = last.run(values, outs, chosen)

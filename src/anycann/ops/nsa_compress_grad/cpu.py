@@ -392,7 +392,6 @@ def plan(call: Call) -> tuple[int, Launch]:
     o_slots = o_locks + -(-slots // 8) * 64
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
-    weight_grad_strides = call["weightGradOut"].strides
     sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % PAIR == 0
     entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean)
     finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 4)
@@ -402,5 +401,7 @@ def plan(call: Call) -> tuple[int, Launch]:
         program.add(clear.for_types(types.intp, types.intp), (workspace + o_locks, o_slots - o_locks))
     memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
     program.add(entry, (None, operands[:4], strides, sizes, (table, firsts), memory, begin, stream), units)
-    program.add(finish, (None, operands[4], weight_grad_strides, heads, workspace, chunks, pitch), block, -(-_GRAIN // heads))
+    row, column = call["weightGradOut"].strides
+    rows, columns = (1, pitch) if row == heads * column and pitch <= _GRAIN else (block, heads)
+    program.add(finish, (None, operands[4], (row, column), columns, workspace, chunks, pitch), rows, -(-_GRAIN // heads))
     return o_slots + max(1, slots) * slot_bytes, program
