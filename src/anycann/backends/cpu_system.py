@@ -128,8 +128,8 @@ def enter_python(e: Emit, state: Value) -> None:
 
 @operation(_INTP, _INTP)
 def python_int(e: Emit, number: Value) -> Value:
-    """The value of a Python int, by the address of the object."""
-    return e.call("PyLong_AsLongLong", I64, e.b.inttoptr(number, I8.as_pointer()))
+    """The value of a Python int modulo 2**64, by the address of the object."""
+    return e.call("PyLong_AsUnsignedLongLongMask", I64, e.b.inttoptr(number, I8.as_pointer()))
 
 
 def _linux(e: Emit) -> bool:

@@ -33,7 +33,8 @@ def _slope(x: Any, beta: float, inverse: float | None, edge: bool | None) -> Any
         sign = select(x > 0.0, splat(1.0), select(x < 0.0, splat(-1.0), select(x == 0.0, splat(0.0), x)))
         return select(absolute(x) < beta, x / beta, sign)
     slope = quotient(x, beta, inverse)
-    return select(slope > 1.0, splat(1.0), select(slope < -1.0, splat(-1.0), slope))
+    slope = select(slope < -1.0, splat(-1.0), slope)  # one instruction each, which a NaN passes
+    return select(slope > 1.0, splat(1.0), slope)
 
 
 @device
