@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import apart, device
+from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_llvm import FLOAT, I8, I32, I64, Emit, Value, lanes, operation
 from anycann.backends.cpu_simd import (
     BF16,
@@ -403,19 +403,44 @@ def settled(tag: Tag, v: Any) -> Any:
     return from_bits(select(v == v, bits(v), splat_i(0x7FC00000))) if itemsize(tag) == 4 else v
 
 
+def _two_at_once(compute: Any, two: Any, given: Any, i: int) -> Any:
+    return two(given, i)
+
+
+def _two_in_turn(compute: Any, two: Any, given: Any, i: int) -> Any:
+    full = types.intp(LANES)
+    return compute(given, i, full), compute(given, i + LANES, full)
+
+
+@by_tag
+def _two(compute: Any, two: Any, given: Any, i: int) -> Any:
+    return _two_in_turn if isinstance(two, (types.Omitted, types.NoneType)) else _two_at_once
+
+
 @device
-def sweep(compute: Callable[[Any, int, int], Any], given: Any, tag: Tag, address: int, n: int, stream: bool) -> None:
-    """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches."""
+def sweep(
+    compute: Callable[[Any, int, int], Any],
+    given: Any,
+    tag: Tag,
+    address: int,
+    n: int,
+    stream: bool,
+    two: Callable[[Any, int], Any] | None = None,
+) -> None:
+    """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches.
+
+    two(given, i), if there is such a function, gives 32 as two vectors.
+    """
     i, pairs, limit, full = 0 * n, n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
     if stream and address & 63 != 0:
         pairs, limit = 0 * n, min(n, (-address & 63) // itemsize(tag))
     while i < n:
         while i + 2 * LANES <= pairs:
-            low, high = settled(tag, compute(given, i, full)), settled(tag, compute(given, i + LANES, full))
+            low, high = _two(compute, two, given, i)
             if stream:
-                store_line(tag, address, i, low, high)
+                store_line(tag, address, i, settled(tag, low), settled(tag, high))
             else:
-                store_pair(tag, address, i, low, high)
+                store_pair(tag, address, i, settled(tag, low), settled(tag, high))
             i += 2 * LANES
         while i + LANES <= limit:
             store(tag, address, i, settled(tag, compute(given, i, full)))

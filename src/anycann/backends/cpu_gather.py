@@ -40,6 +40,7 @@ GRAIN = 1 << 15  # elements worth a thread
 
 _LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half of that
 _TWO_LISTS = 2 * _LIST
+_LINE = 64
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
 
 Operand = tuple[Tensor, Any]  # and the place of its first element
@@ -97,6 +98,28 @@ def _sum(given: Any, i: int, m: int) -> Any:
 
 
 @device
+def _prefetch_pair(tag: Tag, address: int) -> None:
+    """What two vectors will be loaded from."""
+    prefetch(address)
+    if itemsize(tag) == 4:
+        prefetch(address + _LINE)
+
+
+@device
+def _sums(given: Any, i: int) -> Any:
+    """Two vectors at once: less to do beside the additions."""
+    tag, found, _, count, column, ahead, ahead_column = given
+    first, there = load1_i64(found, 0), load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag)
+    low, high = load(tag, first, column + i), load(tag, first, column + i + LANES)
+    _prefetch_pair(tag, there)
+    for k in range(1, count):
+        row, there = load1_i64(found, k), load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag)
+        low, high = low + load(tag, row, column + i), high + load(tag, row, column + i + LANES)
+        _prefetch_pair(tag, there)
+    return low, high
+
+
+@device
 def _weighted_sum(given: Any, i: int, m: int) -> Any:
     tag, found, factors, count, column, ahead, ahead_column = given
     total = load_tail(tag, load1_i64(found, 0), column + i, m) * load1(F32, factors, 0)
@@ -105,6 +128,22 @@ def _weighted_sum(given: Any, i: int, m: int) -> Any:
         total = total + load_tail(tag, load1_i64(found, k), column + i, m) * load1(F32, factors, k)
         prefetch(load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag))
     return total
+
+
+@device
+def _weighted_sums(given: Any, i: int) -> Any:
+    """Two vectors at once."""
+    tag, found, factors, count, column, ahead, ahead_column = given
+    first, there = load1_i64(found, 0), load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag)
+    factor = load1(F32, factors, 0)
+    low, high = load(tag, first, column + i) * factor, load(tag, first, column + i + LANES) * factor
+    _prefetch_pair(tag, there)
+    for k in range(1, count):
+        row, there = load1_i64(found, k), load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag)
+        factor = load1(F32, factors, k)
+        low, high = low + load(tag, row, column + i) * factor, high + load(tag, row, column + i + LANES) * factor
+        _prefetch_pair(tag, there)
+    return low, high
 
 
 @device
@@ -155,9 +194,9 @@ def _add_rows(
             if count == 0:
                 sweep(zero, None, tag, out, n, False)
             elif weights is None:
-                sweep(_sum, given, tag, out, n, stream and out_step == 1)
+                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums)
             else:
-                sweep(_weighted_sum, given, tag, out, n, stream and out_step == 1)
+                sweep(_weighted_sum, given, tag, out, n, stream and out_step == 1, _weighted_sums)
             unload(tag, place, out_step, n, scratch)
         count = next_count
     if stream:
