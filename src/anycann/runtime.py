@@ -292,6 +292,8 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
 
 def _is_same(value: Any, known: Any) -> bool:
     """Whether an attribute is what it was."""
+    if value is known:
+        return True
     if type(value) is not type(known) or value != known:
         return False
     return type(value) not in _SEQUENCES or [*map(type, value)] == [*map(type, known)]
