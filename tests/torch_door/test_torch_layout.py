@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-torch = pytest.importorskip("torch")
-torch_door = pytest.importorskip("anycann.torch")
-
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+import anycann.torch as door
 
 OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # and torch's own
     "gelu_v2": (lambda x, y: torch.ops.anycann.gelu_v2(x, 0), lambda x, y: torch.nn.functional.gelu(x)),
@@ -69,7 +68,7 @@ def test_compiled_convolutions_stay_channels_last() -> None:
     torch.compiler.reset()
     torch.manual_seed(0)
     first, second = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)
-    model = torch.nn.Sequential(first, torch_door.GELU(), second).to(memory_format=torch.channels_last)
+    model = torch.nn.Sequential(first, door.GELU(), second).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
     with torch.no_grad(), torch._inductor.config.patch(fx_graph_cache=False), torch._functorch.config.patch(enable_autograd_cache=False):
         expected = model(x)

@@ -31,6 +31,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
 )
 from anycann.backends.cpu_threads import partitioned
+from anycann.backends.loops import LINE
 from anycann.tensor import Tensor
 
 __all__ = ["GRAIN", "MOST_ROWS", "row_address", "sums_of_rows", "zero"]
@@ -40,7 +41,6 @@ GRAIN = 1 << 15  # elements worth a thread
 
 _LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half of that
 _TWO_LISTS = 2 * _LIST
-_LINE = 64
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
 
 Operand = tuple[Tensor, Any]  # and the place of its first element
@@ -102,7 +102,7 @@ def _prefetch_pair(tag: Tag, address: int) -> None:
     """What two vectors will be loaded from."""
     prefetch(address)
     if itemsize(tag) == 4:
-        prefetch(address + _LINE)
+        prefetch(address + LINE)
 
 
 @device

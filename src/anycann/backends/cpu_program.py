@@ -18,6 +18,7 @@ from anycann.backends.cpu_blocks import Held, stack
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.cpu_system import enter_python, leave_python, python_int
 from anycann.backends.cpu_threads import Code, invoke, invoke_share, pieces, share, whole
+from anycann.backends.loops import LINE
 from anycann.tensor import ABSENT, Tensor
 
 __all__ = ["ADDRESSES", "ITEMS", "Place", "Program", "clear", "parallel", "perform"]
@@ -28,7 +29,6 @@ _LENGTH, _CODE, _UNITS, _STEP, _HELPERS, _WAKE, _WORDS, _OPEN, _HEAD = range(9) 
 _FIRST = 2  # words before the first step: how many there are, how many addresses a call has
 ITEMS = tuple.__basicsize__  # where the items of a tuple begin
 _PAIR = 7  # words of a pair of spans
-_LINE = 64  # bytes: a workspace begins with one
 _INTP = types.intp
 
 Pair: TypeAlias = tuple[int, int, int, int, int, int, bool]
@@ -183,7 +183,7 @@ def _run(program: int, spans: int, given: int, pool: int, most: int, recent: int
         store1_i64(addresses, i, python_int(load1_i64(given + ITEMS, i)))
     if _meet(spans, addresses):
         return False
-    store1_i64(addresses, last, -(-load1_i64(addresses, last) // _LINE) * _LINE)
+    store1_i64(addresses, last, -(-load1_i64(addresses, last) // LINE) * LINE)  # a workspace begins with a line
     state = leave_python()
     perform(program, addresses, pool, most, recent)
     enter_python(state)

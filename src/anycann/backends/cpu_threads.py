@@ -65,17 +65,11 @@ _FREE, _TAKEN, _OPEN = 0, 1, 2
 _INTP = types.intp
 
 
-def _nothing(e: Emit) -> tuple[Value, Value]:
-    """Where compiled code writes its result, None, and would write an error."""
-    with e.b.goto_entry_block():
-        place = e.b.alloca(I8.as_pointer())
-    return place, place
-
-
 def _call(e: Emit, code: Value, *given: Value) -> None:
-    nothing = _nothing(e)
-    kind = ir.FunctionType(I32, [nothing[0].type, nothing[1].type, *(I64,) * len(given)])
-    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [*nothing, *given])
+    with e.b.goto_entry_block():
+        nothing = e.b.alloca(I8.as_pointer())  # where it writes its result, None, and would write an error
+    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * len(given)])
+    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [nothing, nothing, *given])
 
 
 @operation(types.void, _INTP, _INTP, _INTP, _INTP)

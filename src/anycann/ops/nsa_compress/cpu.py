@@ -236,10 +236,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)
     compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2))
 
-    x_strides, weight_strides, out_strides = x.strides, weight.strides, out.strides
     program = Program(call.tensors)
     (p_x, p_weight, p_out), workspace = program.operands, program.workspace
-    program.add(widen_weights, (None, p_weight, weight_strides, block, heads, workspace))
+    program.add(widen_weights, (None, p_weight, weight.strides, block, heads, workspace))
     memory = (workspace + slots, slot_bytes)
-    program.add(compress, (None, (p_x, firsts, workspace, p_out), x_strides, out_strides, sizes, memory), units)
+    program.add(compress, (None, (p_x, firsts, workspace, p_out), x.strides, out.strides, sizes, memory), units)
     return slots + units * slot_bytes, program
