@@ -46,6 +46,7 @@ from anycann.backends.cpu_simd import (
     load_f64,
     load_pair,
     load_tail,
+    load_wide,
     lookup,
     narrow,
     pack,
@@ -65,6 +66,7 @@ from anycann.backends.cpu_simd import (
     store_stream,
     store_tail,
     sum_lanes,
+    sums_of_lanes,
     tag_of,
     to_float,
     transpose,
@@ -262,6 +264,23 @@ def test_pairs_are_loaded_as_single_vectors_are(tag):
     assert same_bits(got, source.astype(np.float32))
 
 
+def load_wides(tag, source, target, n):
+    for i in range(0, n, LANES):
+        store_f64(target, i, load_wide(tag, source, i))
+
+
+@TAGS
+def test_elements_are_loaded_as_float64_exactly(tag):
+    source = np.arange(65536, dtype=np.uint16).view(DTYPES[tag]) if tag.itemsize == 2 else float32_cases()
+    got = np.full(source.size, 7.0)
+    compiled(load_wides, tag, INTP, INTP, INTP)(None, *ints(source, got), source.size)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        want = source.astype(np.float32).astype(np.float64)
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
+
+
 def pack_pairs(tag, source, target, n):
     for i in range(0, n, 2 * LANES):
         store(F32, target + 2 * i, 0, from_bits(pack(tag, load(F32, source, i), load(F32, source, i + LANES))))
@@ -394,12 +413,13 @@ def doubles(a, b, out, small, n):
         store(F32, small, i, narrow(x))
     store1_f64(out, 4 * n, sum_lanes(load_f64(a, 0)))
     store1_f64(out, 4 * n + 1, load1_f64(b, n - 1))
+    store_f64(out, 4 * n + 2, sums_of_lanes(a))
 
 
 def test_float64_lanes_and_their_sum_in_the_written_order():
     n = 256
     x, y = RNG.standard_normal((2, n)) * 2.0 ** RNG.integers(-40, 40, (2, n))
-    got, small = np.zeros(4 * n + 2), np.zeros(n, np.float32)
+    got, small = np.zeros(4 * n + 2 + LANES), np.zeros(n, np.float32)
     compiled(doubles, *[INTP] * 5)(*ints(x, y, got, small), n)
     np.testing.assert_array_equal(got[:n], x * y + x / 3.0)
     fused = [float(Fraction(p) * Fraction(q) - Fraction(p)) for p, q in zip(x.tolist(), y.tolist(), strict=True)]
@@ -407,10 +427,12 @@ def test_float64_lanes_and_their_sum_in_the_written_order():
     np.testing.assert_array_equal(got[2 * n : 3 * n], np.where(x < y, np.abs(x), np.sqrt(np.abs(y))))
     np.testing.assert_array_equal(got[3 * n : 4 * n], x.astype(np.float32).astype(np.float64) - 1e-30)
     np.testing.assert_array_equal(small, x.astype(np.float32))
-    halves = x[:LANES]
-    while halves.size > 1:
-        halves = halves[: halves.size // 2] + halves[halves.size // 2 :]
-    assert got[4 * n] == halves[0]
+    halves = x.reshape(-1, LANES)
+    while halves.shape[1] > 1:
+        halves = halves[:, : halves.shape[1] // 2] + halves[:, halves.shape[1] // 2 :]
+    assert n == LANES * LANES
+    assert got[4 * n] == halves[0, 0]
+    np.testing.assert_array_equal(got[4 * n + 2 :], halves[:, 0])
     assert got[4 * n + 1] == y[-1]
 
 

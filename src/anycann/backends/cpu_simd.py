@@ -47,9 +47,10 @@ from anycann.backends.cpu_llvm import (
 __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
-    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "lookup", "mask16", "narrow", "pack", "pack_usual", "prefetch",
-    "prefetch_far", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64",
-    "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "tag_of", "to_float", "transpose", "widen",
+    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "load_wide", "lookup", "mask16", "narrow", "pack",
+    "pack_usual", "prefetch", "prefetch_far", "select", "splat", "splat_d", "splat_i", "sqrt", "store", "store1", "store1_f64",
+    "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream", "store_tail", "sum_lanes", "sums_of_lanes",
+    "tag_of", "to_float", "transpose", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -106,6 +107,15 @@ def load_bits_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Val
     """The raw bits of n <= 16 elements, zero-extended; 0 in the other lanes."""
     raw = e.read_tail(address, i, tag.itemsize, raw_type(tag), n)
     return raw if tag.itemsize == 4 else e.b.zext(raw, e.shaped(raw, I32))
+
+
+@operation(f64x16, Tag, _INTP, _INTP)
+def load_wide(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
+    """`load`, widened to float64: by halves, which registers hold as float64."""
+    size, count = tag.itemsize, LANES // 2
+    raw = [e.read(e.b.add(address, I64(count * size * k)), i, size, lanes(raw_type(tag).element, count)) for k in range(2)]
+    halves = [e.b.fpext(e.widened(tag, half), lanes(DOUBLE, count)) for half in raw]
+    return e.b.shuffle_vector(*halves, e.iota())
 
 
 @operation(types.void, Tag, _INTP, _INTP, f32x16)
@@ -397,6 +407,25 @@ def sum_lanes(e: Emit, v: Value) -> Value:
         low, high = (ir.Constant(lanes(I32, width), list(range(start, start + width))) for start in (0, width))
         v = e.b.fadd(e.b.shuffle_vector(v, v, low), e.b.shuffle_vector(v, v, high))
     return e.b.extract_element(v, I32(0))
+
+
+@operation(f64x16, _INTP)
+def sums_of_lanes(e: Emit, address: Value) -> Value:
+    """`sum_lanes` of 16 vectors of float64 that lie one behind the other, lane k that of vector k."""
+
+    def folded(a: Value, b: Value, width: int) -> Value:
+        """Of vectors of 8 lanes, `width` of each row: half as many of each, the rows of a and then those of b."""
+        starts = range(0, LANES, width)
+        low, high = ([start + half + k for start in starts for k in range(width // 2)] for half in (0, width // 2))
+        halves = (e.b.shuffle_vector(a, b, ir.Constant(lanes(I32, len(index)), index)) for index in (low, high))
+        return e.b.fadd(*halves)
+
+    eight = lanes(DOUBLE, LANES // 2)
+    parts = [[e.read(address, I64(LANES * k + half), 8, eight) for half in (0, LANES // 2)] for k in range(LANES)]
+    rows = [e.b.fadd(low, high) for low, high in parts]
+    for width in (8, 4, 2):
+        rows = [folded(rows[k], rows[k + 1], width) for k in range(0, len(rows), 2)]
+    return e.b.shuffle_vector(*rows, e.iota())
 
 
 @operation(f32x16, Table, i32x16)

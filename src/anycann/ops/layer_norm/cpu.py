@@ -12,7 +12,20 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import AHEAD, SCRATCH, WALK_SCRATCH, Held, begin_walk, end_walk, layout, offset_of, stack, streams, sweep
+from anycann.backends.cpu_blocks import (
+    AHEAD,
+    SCRATCH,
+    WALK_SCRATCH,
+    Held,
+    begin_walk,
+    end_walk,
+    layout,
+    offset_of,
+    settled,
+    stack,
+    streams,
+    sweep,
+)
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_rows import (
@@ -36,18 +49,23 @@ from anycann.backends.cpu_simd import (
     fma,
     iota,
     itemsize,
-    load,
     load1,
     load1_f64,
+    load_f64,
     load_tail,
+    load_wide,
     narrow,
     prefetch,
     select,
     splat,
+    splat_d,
     splat_i,
+    sqrt,
+    store,
     store1,
     store1_f64,
-    sum_lanes,
+    store_f64,
+    sums_of_lanes,
     tag_of,
     widen,
 )
@@ -56,9 +74,9 @@ from anycann.bind import Call, Launch
 
 __all__ = ["plan"]
 
-_TOGETHER = 8  # rows whose statistics are computed before the first of them is normalised
-_NEAR = 4096  # elements of such rows, which are in the first cache then
-_STATISTICS = 8 * _TOGETHER  # bytes
+_NEAR = 1 << 14  # elements of rows whose statistics are computed before the first of them is normalised: they are in the caches then
+_EACH = 8 * LANES  # bytes of a float64 for each of these rows, at most 16
+_SUMS = 8 * LANES * LANES  # bytes of one for each lane of each
 
 
 @device
@@ -67,7 +85,7 @@ def _moments(tag: Tag, x: int, n: int, shift: float, total: Any, squares: Any) -
     tail = n % LANES
     for i in range(0, n - tail, LANES):
         prefetch(x + i * itemsize(tag) + AHEAD)
-        d = widen(load(tag, x, i)) - shift
+        d = load_wide(tag, x, i) - shift
         total, squares = total + d, fma(d, d, squares)
     if tail > 0:
         d = select(iota() < splat_i(np.int32(tail)), widen(load_tail(tag, x, n - tail, tail)) - shift, widen(splat(0.0)))
@@ -81,7 +99,7 @@ def _exact(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) -
 
 def _rounded(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) -> Any:
     near = np.float32(mean)
-    return (x - splat(near) - splat(np.float32(mean - near))) * splat(np.float32(root)) * weight + bias
+    return fma((x - splat(near) - splat(np.float32(mean - near))) * splat(np.float32(root)), weight, bias)
 
 
 @by_tag
@@ -94,12 +112,6 @@ def _affine(tag: Tag, x: Any, weight: Any, bias: Any, mean: float, root: float) 
 def _normalised(given: tuple[Tag, int, int, int, float, float], i: int, m: int) -> Any:
     tag, x, weight, bias, mean, root = given
     return _affine(tag, load_tail(tag, x, i, m), weights(tag, weight, i, m), weights(tag, bias, i, m), mean, root)
-
-
-@device
-def _single(number: float) -> Any:
-    """Rounded to float32, NaN to the canonical one."""
-    return np.float32(number) if number == number else np.float32(np.nan)
 
 
 @partitioned
@@ -131,34 +143,40 @@ def _rows(
     begin_lines(carried)
     begin_walk(s_x)
     x_step, out_step = step_of(tag, words), step_of(tag, words + RECORD)
-    means, roots = stack(_STATISTICS), stack(_STATISTICS)
+    totals, squares, shifts, means, roots, singles = stack(_SUMS), stack(_SUMS), stack(_EACH), stack(_EACH), stack(_EACH), stack(_EACH)
     for first in range(start, stop, together):
         last = min(stop, first + together)
         for row in range(first, last):
-            total, squares, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
+            total, square, shift = widen(splat(0.0)), widen(splat(0.0)), 0.0
             for i in range(0, width, size):
                 n = min(size, width - i)
                 x = piece_in(tag, p_x, x_step, words, row, width, i, n, s_x)
                 if i == 0:
                     shift = types.float64(load1(tag, x, 0))
                     shift = shift if math.isfinite(shift) else 0.0
-                total, squares = _moments(tag, x, n, shift, total, squares)
-            offset = sum_lanes(total) / width
-            mean = shift + offset
-            root = 1.0 / math.sqrt(max((sum_lanes(squares) - offset * offset * width) / width, 0.0) + eps)
-            store1_f64(means, row - first, mean)
-            store1_f64(roots, row - first, root)
-            if p_mean != 0:
-                store1(F32, p_mean, offset_of(mean_words, row), _single(mean))
-            if p_rstd != 0:
-                store1(F32, p_rstd, offset_of(rstd_words, row), _single(root))
+                total, square = _moments(tag, x, n, shift, total, square)
+            store_f64(totals, LANES * (row - first), total)
+            store_f64(squares, LANES * (row - first), square)
+            store1_f64(shifts, row - first, shift)
+        offset = sums_of_lanes(totals) / width  # lanes that have no row hold anything
+        mean = load_f64(shifts, 0) + offset
+        variance = (sums_of_lanes(squares) - offset * offset * width) / width
+        root = splat_d(1.0) / sqrt(select(variance < 0.0, splat_d(0.0), variance) + eps)
+        store_f64(means, 0, mean)
+        store_f64(roots, 0, root)
+        store(F32, singles, 0, settled(F32, narrow(mean)))
+        store(F32, singles, LANES, settled(F32, narrow(root)))
         for row in range(first, last):
-            mean, root = load1_f64(means, row - first), load1_f64(roots, row - first)
+            if p_mean != 0:
+                store1(F32, p_mean, offset_of(mean_words, row), load1(F32, singles, row - first))
+            if p_rstd != 0:
+                store1(F32, p_rstd, offset_of(rstd_words, row), load1(F32, singles, LANES + row - first))
+            own_mean, own_root = load1_f64(means, row - first), load1_f64(roots, row - first)
             for i in range(0, width, size):
                 n = min(size, width - i)
                 x = piece_in(tag, p_x, x_step, words, row, width, i, n, s_x)
                 place = piece_out(tag, p_out, out_step, words + RECORD, row, i, s_out)
-                given = (tag, x, weight + number * i, bias + number * i, mean, root)
+                given = (tag, x, weight + number * i, bias + number * i, own_mean, own_root)
                 if lines:
                     sweep_lines(_normalised, given, tag, place, n, carried)
                 else:
@@ -183,7 +201,7 @@ def plan(call: Call) -> tuple[int, Launch]:
         Numbers(call.get(name), width, default, tag == F32) for name, default in (("weightOptional", 1.0), ("biasOptional", -0.0))
     )
     entry = _rows.for_types(tag, *(types.intp,) * 9, types.float64, *(types.intp,) * 3, types.boolean)
-    together = max(1, min(_TOGETHER, _NEAR // max(1, width)))
+    together = max(1, min(LANES, _NEAR // max(1, width)))
     eps, stream, grain = call.attrs["eps"], streams(out), max(1, GRAIN // max(1, width))
     program = Program(call.tensors)
     p_x, p_weight, p_bias, p_out, p_mean, p_rstd = program.operands

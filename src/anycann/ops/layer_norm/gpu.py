@@ -54,7 +54,7 @@ def _normalised(x: tl.tensor, mean: tl.tensor, root: tl.tensor, weight: tl.tenso
     else:
         near = mean.to(tl.float32)
         rest = (mean - near.to(tl.float64)).to(tl.float32)
-        return (x - near[:, None] - rest[:, None]) * root.to(tl.float32)[:, None] * weight + bias
+        return fma((x - near[:, None] - rest[:, None]) * root.to(tl.float32)[:, None], weight, bias)
 
 
 @jit
