@@ -6,8 +6,8 @@ and how many there are. Kernels walk a row in pieces of `piece_size` elements; a
 lies, any other is copied.
 
 `gradients`, with centre m and scale r of each row, c = x - m, a = dy * weight and sums over the n elements of the row in float64:
-out = a * r + (k * c + b), k = -r**3 * sum(a * c) / n, b = -r * sum(a) / n. `shifted` adds -k * sum(c) / n to b: 0 but for the rounding
-of m. Beside it c * r, and column sums of dy * c * r and of dy: those of a run of rows in float32.
+out = a * r + (k * c + b), k = -r**3 * sum(a * c) / n, b = -r * sum(a) / n. Beside it c * r (b is greater by -k * sum(c) / n then: by 0
+but for the rounding of m), and column sums of dy * c * r and of dy: those of a run of rows in float32.
 """
 
 import math
@@ -261,7 +261,8 @@ def _exact_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope
 
 
 def _rounded_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
-    return d * w * splat(np.float32(r)) + ((v - splat(centre)) * splat(np.float32(slope)) + splat(np.float32(base)))
+    line = fma(v - splat(centre), splat(np.float32(slope)), splat(np.float32(base)))
+    return fma(d * w, splat(np.float32(r)), line)
 
 
 @by_tag
@@ -312,7 +313,6 @@ def gradients(
     width: int,
     size: int,
     run: int,
-    shifted: bool,
     stream: bool,
     start: int,
     stop: int,
@@ -358,16 +358,20 @@ def gradients(
                         prefetch(x + i * itemsize(tag) + AHEAD)
                         a = _product(tag, load(tag, dy, i), weights(tag, weight, begin + i, full))
                         c = _difference(tag, load(tag, x, i), splat(centre))
-                        total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
+                        total_a, total_ac = total_a + a, fma(a, c, total_ac)
+                        if p_scaled is not None:
+                            total_c = total_c + c
                     if tail > 0:
                         i = n - tail
                         a = _product(tag, load_tail(tag, dy, i, tail), weights(tag, weight, begin + i, tail))
                         there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
                         c = _difference(tag, load_tail(tag, x, i, tail), there)
-                        total_a, total_c, total_ac = total_a + a, total_c + c, fma(a, c, total_ac)
+                        total_a, total_ac = total_a + a, fma(a, c, total_ac)
+                        if p_scaled is not None:
+                            total_c = total_c + c
                 cube = r * r * r * sum_lanes(total_ac) / width
                 slope, base = -cube, -r * sum_lanes(total_a) / width
-                if shifted:
+                if p_scaled is not None:
                     base += cube * sum_lanes(total_c) / width
             for begin in range(0, width, size):
                 n = min(size, width - begin)

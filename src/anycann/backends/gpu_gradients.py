@@ -77,8 +77,8 @@ def _gradient(
         line = fma(_difference(x, centre[:, None], EXACT), k[:, None], b[:, None])
         result = fma(_product(dy, weight, EXACT), r[:, None], line).to(tl.float32)
     else:
-        line = (x - centre[:, None]) * k.to(tl.float32)[:, None] + b.to(tl.float32)[:, None]
-        result = dy * weight * r.to(tl.float32)[:, None] + line
+        line = fma(x - centre[:, None], k.to(tl.float32)[:, None], b.to(tl.float32)[:, None])
+        result = fma(dy * weight, r.to(tl.float32)[:, None], line)
     return result
 
 

@@ -58,7 +58,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     free = o_runs + (batch * 2 * pitch * 4 if summed else 0)
     weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
     means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
-    kinds = types.none, *(types.intp,) * 5, types.intp if summed else types.none, *(types.intp,) * 5, types.boolean, types.boolean
+    kinds = types.none, *(types.intp,) * 5, types.intp if summed else types.none, *(types.intp,) * 5, types.boolean
     add = gradients.for_types(tag, *(types.intp,) * 3, *kinds)
     add_runs = _partial_sums.for_types(*(types.intp,) * 5)
     stream, program = out is not None and streams(out), Program(call.tensors)
@@ -69,7 +69,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     tensors, constants = (p_dy, p_x, p_out, None, words), (mean, root, 0, weight, sums)
     for first in range(0, runs, batch):
         last = min(runs, first + batch)
-        program.add(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, False, stream), last - first, grain)
+        program.add(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, stream), last - first, grain)
         if summed:
             program.add(add_runs, (sums, workspace, first, last, 2 * pitch), tiles)
     if summed and runs == 0:
