@@ -92,6 +92,10 @@ class _Inlined(CPUCodeLibrary):  # type: ignore[misc]
         """There is none."""
         return 0
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave it to the callers."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
         """Leave it to the callers."""
 

@@ -57,9 +57,9 @@ from anycann.tensor import Tensor
 
 __all__ = [
     "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in", "block_out",
-    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "near_rows", "nest_of", "offset_of",
-    "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams", "sweep",
-    "tile_in", "unload", "words_of",
+    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "load_any", "near_rows", "nest_of",
+    "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams",
+    "sweep", "tile_in", "unload", "words_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -210,12 +210,20 @@ def copy_block(size: int, address: int, words: int, flat: int, n: int, packed: i
         position = 0
 
 
+@device
+def load_any(code: int, address: int, i: int, m: int) -> Any:
+    """The m <= 16 elements from i on of a tensor whose layout begins with this code, widened to float32; 0 in the other lanes."""
+    if code == _SINGLE:
+        return load_tail(F32, address, i, m)
+    return load_tail(F16, address, i, m) if code == _HALF else load_tail(BF16, address, i, m)
+
+
 @apart
 def _to_single(code: int, source: int, target: int, n: int) -> None:
     """Widen n elements of a 16-bit type to float32; the target has room for a multiple of 16."""
     for i in range(0, n, LANES):
         m = min(LANES, n - i)
-        store(F32, target, i, load_tail(F16, source, i, m) if code == _HALF else load_tail(BF16, source, i, m))
+        store(F32, target, i, load_any(code, source, i, m))
 
 
 @apart

@@ -87,62 +87,39 @@ def _kept_rows(
 
 
 @device
+def _term(v: Any, weights: Weights, factors: int, k: int) -> Any:
+    return v if weights is None else v * load1(F32, factors, k)
+
+
+@device
 def _sum(given: Any, i: int, m: int) -> Any:
-    tag, found, _, count, column, ahead, ahead_column = given
-    total = load_tail(tag, load1_i64(found, 0), column + i, m)
+    tag, found, weights, factors, count, column, ahead, ahead_column = given
+    total = _term(load_tail(tag, load1_i64(found, 0), column + i, m), weights, factors, 0)
     prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
     for k in range(1, count):
-        total = total + load_tail(tag, load1_i64(found, k), column + i, m)
+        total = total + _term(load_tail(tag, load1_i64(found, k), column + i, m), weights, factors, k)
         prefetch(load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag))
     return total
 
 
 @device
-def _prefetch_pair(tag: Tag, address: int) -> None:
-    """What two vectors will be loaded from."""
-    prefetch(address)
+def _terms(tag: Tag, row: int, ahead: int, i: int, weights: Weights, factors: int, k: int) -> Any:
+    """Two vectors of a row; what two will be loaded from is prefetched."""
+    prefetch(ahead)
     if itemsize(tag) == 4:
-        prefetch(address + LINE)
+        prefetch(ahead + LINE)
+    return _term(load(tag, row, i), weights, factors, k), _term(load(tag, row, i + LANES), weights, factors, k)
 
 
 @device
 def _sums(given: Any, i: int) -> Any:
     """Two vectors at once: less to do beside the additions."""
-    tag, found, _, count, column, ahead, ahead_column = given
-    first, there = load1_i64(found, 0), load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag)
-    low, high = load(tag, first, column + i), load(tag, first, column + i + LANES)
-    _prefetch_pair(tag, there)
+    tag, found, weights, factors, count, column, ahead, ahead_column = given
+    later = (ahead_column + i) * itemsize(tag)
+    low, high = _terms(tag, load1_i64(found, 0), load1_i64(ahead, 0) + later, column + i, weights, factors, 0)
     for k in range(1, count):
-        row, there = load1_i64(found, k), load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag)
-        low, high = low + load(tag, row, column + i), high + load(tag, row, column + i + LANES)
-        _prefetch_pair(tag, there)
-    return low, high
-
-
-@device
-def _weighted_sum(given: Any, i: int, m: int) -> Any:
-    tag, found, factors, count, column, ahead, ahead_column = given
-    total = load_tail(tag, load1_i64(found, 0), column + i, m) * load1(F32, factors, 0)
-    prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
-    for k in range(1, count):
-        total = total + load_tail(tag, load1_i64(found, k), column + i, m) * load1(F32, factors, k)
-        prefetch(load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag))
-    return total
-
-
-@device
-def _weighted_sums(given: Any, i: int) -> Any:
-    """Two vectors at once."""
-    tag, found, factors, count, column, ahead, ahead_column = given
-    first, there = load1_i64(found, 0), load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag)
-    factor = load1(F32, factors, 0)
-    low, high = load(tag, first, column + i) * factor, load(tag, first, column + i + LANES) * factor
-    _prefetch_pair(tag, there)
-    for k in range(1, count):
-        row, there = load1_i64(found, k), load1_i64(ahead, k) + (ahead_column + i) * itemsize(tag)
-        factor = load1(F32, factors, k)
-        low, high = low + load(tag, row, column + i) * factor, high + load(tag, row, column + i + LANES) * factor
-        _prefetch_pair(tag, there)
+        first, second = _terms(tag, load1_i64(found, k), load1_i64(ahead, k) + later, column + i, weights, factors, k)
+        low, high = low + first, high + second
     return low, high
 
 
@@ -190,13 +167,11 @@ def _add_rows(
             out = run_out(place, out_step, scratch)
             turn = column + tile >= width and number + 1 < stop
             ahead, ahead_column = (after, 0) if turn else (found, column + tile)
-            given = tag, found, factors, count, column, ahead, ahead_column
+            given = tag, found, weights, factors, count, column, ahead, ahead_column
             if count == 0:
                 sweep(zero, None, tag, out, n, False)
-            elif weights is None:
-                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums)
             else:
-                sweep(_weighted_sum, given, tag, out, n, stream and out_step == 1, _weighted_sums)
+                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums)
             unload(tag, place, out_step, n, scratch)
         count = next_count
     if stream:

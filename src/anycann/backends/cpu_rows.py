@@ -21,20 +21,18 @@ from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
-    DIRECT,
     LAYOUT,
     SCRATCH,
     WALK_SCRATCH,
     Held,
     begin_walk,
-    block_in,
     copy_block,
     end_walk,
     layout,
+    load_any,
     near_rows,
     nest_of,
     offset_of,
-    room,
     rows_in,
     run_in,
     run_out,
@@ -169,17 +167,13 @@ def joins(tag: Tag, address: int, words: int, width: int) -> bool:
 
 
 @partitioned
-def _to_singles(tag: Tag, address: int, words: int, target: int, start: int, stop: int) -> None:
-    """Elements [start, stop) of a tensor of any dtype and layout as contiguous float32; `tag` is F32."""
-    scratch = stack(SCRATCH)
-    i = start
-    while i < stop:
-        n = min(room(tag, words, i, stop - i, DIRECT), BLOCK)
-        _, source, step, _ = block_in(tag, address, words, i, n, scratch)
-        for k in range(0, n, LANES):
-            m = min(LANES, n - k)
-            store_tail(tag, target, i + k, load_tail(tag, source, k * step, m), m)
-        i += n
+def _to_singles(address: int, words: int, target: int, start: int, stop: int) -> None:
+    """Elements [start, stop) of a tensor of any dtype and layout as contiguous float32."""
+    contiguous = load1_i64(words, 1) == 1 and load1_i64(words, 3) == 1
+    step = types.intp(LANES if contiguous else 1)
+    for i in range(start, stop, step):
+        m = min(step, stop - i)
+        store_tail(F32, target, i, load_any(load1_i64(words, 0), address, offset_of(words, i), m), m)
 
 
 @partitioned
@@ -212,8 +206,8 @@ class Numbers:
         if self.constant is not None:
             return self.constant
         if self._singles > 0:
-            copy = _to_singles.for_types(F32, *(types.intp,) * 3)
-            program.add(copy, (None, address, self.words, workspace), self.count, GRAIN)
+            copy = _to_singles.for_types(*(types.intp,) * 3)
+            program.add(copy, (address, self.words, workspace), self.count, GRAIN)
             address = workspace
         if self.wide:
             source, address = address, workspace + self._singles

@@ -1,12 +1,17 @@
-"""Tables of functions of one 16-bit number: all 65,536 results, as float32."""
+"""Tables of functions of one 16-bit number: all 65,536 results, as float32; and the choice between such a table and formulas."""
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-__all__ = ["tabulated"]
+from anycann.backends.cpu import by_tag
+from anycann.backends.cpu_blocks import Operand, fetch, fetch_entries
+
+__all__ = ["tabulated", "with_modes"]
 
 _DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
@@ -26,3 +31,26 @@ def tabulated(function: Callable[[NDArray[np.float64]], NDArray[np.float64]], dt
     entries = np.where(np.isnan(values), np.float32(np.nan), entries)
     entries.setflags(write=False)
     return entries
+
+
+def with_modes(none: Callable[[Any], Any], tanh: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The function of m <= 16 elements from i on that kernels call: a table's entries, or where that is None one of two formulas.
+
+    Types choose: `is_tanh` is None, or not. What is not chosen is not compiled.
+    """
+
+    def of_table(x: Operand, i: int, m: int, table: Any, is_tanh: Any) -> Any:
+        return fetch_entries(x, table, i, m)
+
+    def of_none(x: Operand, i: int, m: int, table: Any, is_tanh: Any) -> Any:
+        return none(fetch(x, i, m))
+
+    def of_tanh(x: Operand, i: int, m: int, table: Any, is_tanh: Any) -> Any:
+        return tanh(fetch(x, i, m))
+
+    @by_tag
+    def chosen(x: Operand, i: int, m: int, table: Any, is_tanh: Any) -> Any:
+        absent = types.none
+        return of_table if table != absent else of_none if is_tanh == absent else of_tanh
+
+    return chosen

@@ -9,14 +9,10 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import (
-    Held,
-    Operand,
-    fetch,
-    fetch_entries,
-)
+from anycann.backends.cpu_blocks import Held, fetch
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import F32, Tag, tag_of
+from anycann.backends.cpu_tables import with_modes
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch
@@ -28,14 +24,7 @@ __all__ = ["plan"]
 _GRAIN = 1 << 15  # elements worth a thread
 
 
-@device
-def _factor(x: Operand, i: int, m: int, p_table: int | None, tanh: bool | None) -> Any:
-    """d(x); the arguments that are None choose the code at compile time."""
-    if p_table is None:
-        if tanh is None:
-            return derivative_none(fetch(x, i, m))
-        return derivative_tanh(fetch(x, i, m))
-    return fetch_entries(x, p_table, i, m)
+_factor = with_modes(derivative_none, derivative_tanh)
 
 
 @device

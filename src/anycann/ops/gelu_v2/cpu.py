@@ -5,14 +5,10 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import (
-    Held,
-    Operand,
-    fetch,
-    fetch_entries,
-)
+from anycann.backends.cpu_blocks import Held
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import F32, Tag, tag_of
+from anycann.backends.cpu_tables import with_modes
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_walk import Walk, walk
 from anycann.bind import Call, Launch
@@ -24,20 +20,13 @@ __all__ = ["plan"]
 _GRAIN = 1 << 15  # elements worth a thread
 
 
-@device
-def _value(x: Operand, p_table: int | None, tanh: bool | None, i: int, m: int) -> Any:
-    """y; the arguments that are None choose the code at compile time."""
-    if p_table is None:
-        if tanh is None:
-            return value_none(fetch(x, i, m))
-        return value_tanh(fetch(x, i, m))
-    return fetch_entries(x, p_table, i, m)
+_value = with_modes(value_none, value_tanh)
 
 
 @device
 def _values(given: Any, i: int, m: int) -> Any:
     (x, _, _), (p_table, tanh) = given
-    return _value(x, p_table, tanh, i, m)
+    return _value(x, i, m, p_table, tanh)
 
 
 @partitioned
