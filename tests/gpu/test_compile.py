@@ -20,7 +20,7 @@ from anycann.ops.gelu_v2 import coefficients as forward
 SCRIPT = Path(__file__).parent / "compile_kernels.py"
 ELEMENTS = 8  # float32 of an operand for each thread of the element-wise kernels
 LINES = 16  # float32 of a tile of rows for each thread
-DOUBLE = {  # bytes of a row that a thread adds at once by fused operations in float64, and such operations for each float32 of a result
+ROWS = {  # bytes of a row that a thread adds at once by fused operations in float64, and fused operations for each number of a result
     "layer_norm 128": (8 * 16, 1),
     "layer_norm 4096": (32 * 4, 1),
     "layer_norm_grad 128": (4 * 16, 2),
@@ -70,10 +70,12 @@ def test_nothing_is_contracted(capability: int, dtype: str) -> None:
     for title, kernels in compiled(capability, dtype).items():
         for name, kernel in kernels.items():
             assert kernel["contractible"] == 0, (title, name, kernel)
-            fused = ELEMENTS * written(title) if title.startswith("gelu") and dtype == "float32" else 0
+            in_rows, in_line = ROWS[title] if name in ("_rows", "_gradients") else (0, 0)
+            if dtype == "float32":  # lines are float64
+                fused, double = ELEMENTS * written(title) if title.startswith("gelu") else 0, in_rows // 4 + in_line * LINES
+            else:
+                fused, double = in_line * 2 * LINES, in_rows // 2
             assert kernel["fma"] == fused, (title, name, kernel)
-            in_rows, in_line = DOUBLE[title] if name in ("_rows", "_gradients") else (0, 0)
-            double = in_rows // 4 + in_line * LINES if dtype == "float32" else in_rows // 2
             assert kernel["double fma"] == double, (title, name, kernel)
             if not fused and not in_rows and not title.startswith("smooth_l1"):  # a division is made of them
                 assert kernel["sass"]["FFMA"] == 0, (title, name, kernel)
