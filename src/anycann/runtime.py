@@ -92,12 +92,11 @@ class Plan:
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
-        return bool(self._outputs) and any(
-            addresses[i] + a < addresses[o] + d
-            and addresses[o] + c < addresses[i] + b
-            and overlap.between(self.layouts[i].at(addresses[i]), self.layouts[o].at(addresses[o]))
-            for a, b, c, d, i, o in self._outputs
-        )
+        for a, b, c, d, i, o in self._outputs:
+            first, second = addresses[i], addresses[o]
+            if first + a < second + d and second + c < first + b and overlap.between(self.layouts[i].at(first), self.layouts[o].at(second)):
+                return True
+        return False
 
     def run(self, addresses: Sequence[int], workspace: int) -> None:
         """Run on first elements at these addresses, laid out as planned, with `workspace_size` bytes of workspace.
