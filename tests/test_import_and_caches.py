@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,9 +94,13 @@ def test_kernels_are_kept_in_the_chosen_folder_and_nowhere_else(filled: tuple[Pa
 
 def test_a_second_process_uses_what_is_kept(filled: tuple[Path, Path, str]) -> None:
     cache, home, result = filled
-    before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
+
+    def written() -> dict[Path, int]:
+        return {path: path.is_file() and path.stat().st_mtime_ns for path in cache.rglob("*")}
+
+    before = written()
     assert computed(ANYCANN_CACHE_DIR=str(cache), HOME=str(home)) == result
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")} == before
+    assert written() == before
     watch = (
         "from anycann import caches; save = caches.save\ndef told(path, data):\n    print('compiled', path.name); return save(path, data)\n"
         "caches.save = told\n"
@@ -151,6 +156,34 @@ def test_folders_that_cannot_be_written_are_no_error(tmp_path: Path, filled: tup
     assert computed(ANYCANN_CACHE_DIR=str(blocked / "cache"), HOME=str(blocked)) == filled[2]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert blocked.read_text() == "not a folder"
+
+
+def test_folders_that_nobody_used_for_long_are_removed_when_another_is_begun(tmp_path: Path) -> None:
+    day = 24 * 3600
+    for name, days in (("old", 61), ("older", 400), ("recent", 59), ("again", 61)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel").write_bytes(b"code")
+        os.utime(tmp_path / name, (time.time() - days * day,) * 2)
+    (tmp_path / "file").write_bytes(b"not a folder")
+    os.utime(tmp_path / "file", (0, 0))
+    caches.use(tmp_path / "again")
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "older", "recent", "again", "file"}, "nothing is begun"
+    caches.use(tmp_path / "new")
+    assert {path.name for path in tmp_path.iterdir()} == {"recent", "again", "new", "file"}
+    assert (tmp_path / "again" / "kernel").read_bytes() == b"code"
+
+
+def test_a_process_says_which_folder_it_uses(filled: tuple[Path, Path, str], tmp_path: Path) -> None:
+    shutil.copytree(filled[0], tmp_path / "kept")
+    (folder,) = (tmp_path / "kept" / "cpu").iterdir()
+    os.utime(folder, (0, 0))
+    computed(ANYCANN_CACHE_DIR=str(tmp_path / "kept"), HOME=str(tmp_path))
+    assert time.time() - folder.stat().st_mtime < 3600
+    (tmp_path / "kept" / "cpu" / "of an earlier version").mkdir()
+    os.utime(tmp_path / "kept" / "cpu" / "of an earlier version", (0, 0))
+    shutil.rmtree(folder)
+    computed(ANYCANN_CACHE_DIR=str(tmp_path / "kept"), HOME=str(tmp_path))
+    assert [path.name for path in (tmp_path / "kept" / "cpu").iterdir()] == [folder.name]
 
 
 def test_the_root_of_the_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

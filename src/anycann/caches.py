@@ -1,19 +1,23 @@
 """Where anycann keeps files it can make again: one root, `ANYCANN_CACHE_DIR` or the user's cache folder.
 
 Files are written whole to a temporary name and renamed, so that concurrent processes never see half of one.
-A root that cannot be written is no error: the files are then made again in each process.
+A root that cannot be written is no error: the files are then made again in each process. Folders that have not been used for two
+months go when another is begun beside them.
 """
 
 import contextlib
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-__all__ = ["load", "root", "save"]
+__all__ = ["load", "root", "save", "use"]
 
 _DIGEST = hashlib.sha256
+_KEPT_SECONDS = 60 * 24 * 3600
 
 
 def root() -> Path:
@@ -52,3 +56,15 @@ def save(path: Path, data: bytes) -> bool:
             os.unlink(name)
         return False
     return True
+
+
+def use(folder: Path) -> None:
+    """Say that a folder is used now. Where it is new, those beside it that were not used for two months are removed."""
+    with contextlib.suppress(OSError):
+        if folder.is_dir():
+            os.utime(folder)
+            return
+        folder.mkdir(parents=True)
+        for other in folder.parent.iterdir():
+            if other.is_dir() and time.time() - other.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
