@@ -1,5 +1,6 @@
 """Patterns of axes: "T H" names each, "*D H" has a group of any number of them, "1" is a size, "" has none. And how shapes meet."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ MAX_RANK = 8
 Pattern = tuple[str, ...]
 
 
+@functools.cache
 def patterns(text: str | tuple[str, ...]) -> tuple[Pattern, ...]:
     """The patterns that a text, or each of several alternatives, spells."""
     return tuple(tuple(each.split()) for each in ((text,) if isinstance(text, str) else text))
@@ -19,6 +21,7 @@ def is_group(axis: str) -> bool:
     return axis.startswith("*")
 
 
+@functools.cache
 def fits_rank(pattern: Pattern, rank: int) -> bool:
     """Whether a tensor of this rank can have the pattern."""
     least = sum(not is_group(axis) for axis in pattern)

@@ -76,8 +76,8 @@ class _Binding:
         return text.format_map({param.name: self.shown(param.name) for param in self.spec.params})
 
     def present(self) -> list[tuple[Param, Tensor]]:
-        pairs = ((param, self.tensors[param.name]) for param in self.spec.tensors)
-        return [(param, tensor) for param, tensor in pairs if tensor is not None]
+        tensors = self.tensors
+        return [(param, tensor) for param in self.spec.tensors if (tensor := tensors[param.name]) is not None]
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self.tensors[name]
@@ -252,22 +252,32 @@ class _Binding:
     def bound(self, names: Iterable[str]) -> str:
         return ", ".join(f"{axis} = {self.axes[axis]} ({self.origin[axis]})" for axis in names)
 
-    def output_shapes(self, param: Param) -> list[tuple[tuple[int, ...], str]]:
-        """The shapes that an output may have, and why."""
+    def output_patterns(self, param: Param) -> Sequence[patterns.Pattern] | Broadcast:
+        """The patterns of which an output has one, or what it is the broadcast of."""
         shape = param.shape
         if isinstance(shape, When):
             shape = shape.then if self.value_of(shape.condition) else shape.otherwise
-        if isinstance(shape, Broadcast):
-            names = [name for name in shape.names if self.tensors[name] is not None]
-            reason = "the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in names)
-            return [(self.broadcast(names), reason)]
+        return shape if isinstance(shape, Broadcast) else patterns.patterns(shape)
+
+    def output_shapes(self, param: Param) -> list[tuple[int, ...]]:
+        """The shapes that an output may have."""
+        options = self.output_patterns(param)
+        if isinstance(options, Broadcast):
+            return [self.broadcast([name for name in options.names if self.tensors[name] is not None])]
         found = []
-        for pattern in patterns.patterns(shape):
-            named = [axis for axis in pattern if not axis.isdigit()]
+        for pattern in options:
             sizes = [int(axis) if axis.isdigit() else self.axes[axis] for axis in pattern]
-            spread = [size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]
-            found.append((tuple(spread), f"[{', '.join(pattern)}]" + (f": {self.bound(named)}" if named else "")))
+            found.append(tuple([size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]))
         return found
+
+    def reasons(self, param: Param) -> list[str]:
+        """Why an output has these shapes."""
+        options = self.output_patterns(param)
+        if isinstance(options, Broadcast):
+            names = [name for name in options.names if self.tensors[name] is not None]
+            return ["the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in names)]
+        named = [[axis for axis in pattern if not axis.isdigit()] for pattern in options]
+        return [f"[{', '.join(pattern)}]" + (f": {self.bound(axes)}" if axes else "") for pattern, axes in zip(options, named, strict=True)]
 
     def broadcast(self, names: Sequence[str]) -> tuple[int, ...]:
         shape = broadcast([self[name].shape for name in names])
@@ -280,10 +290,10 @@ class _Binding:
 
     def check_output_shape(self, param: Param) -> None:
         tensor, options = self.tensors[param.name], self.output_shapes(param)
-        if tensor is None or any(tensor.shape == shape for shape, _ in options):
+        if tensor is None or tensor.shape in options:
             return
-        expected = " or ".join(f"{shape}, {reason}" for shape, reason in options)
-        mend = f"Pass an output of shape {' or '.join(str(shape) for shape, _ in options)}."
+        expected = " or ".join(f"{shape}, {reason}" for shape, reason in zip(options, self.reasons(param), strict=True))
+        mend = f"Pass an output of shape {' or '.join(map(str, options))}."
         self.refuse(161002, param.name, f"must have shape {expected}; got {tensor.shape}", mend)
 
     def storage(self) -> None:
@@ -354,7 +364,7 @@ class _Binding:
         if self.allocate is not None:
             for param in self.spec.outputs:
                 if self.tensors[param.name] is None and (not param.needed or self.needed(param)):
-                    shape = self.output_shapes(param)[0][0]
+                    shape = self.output_shapes(param)[0]
                     alike = [tensor for other, tensor in self.present() if not other.output] if self.spec.elementwise else []
                     self.tensors[param.name] = self.allocate(param, shape, strides_like(shape, alike), self.result_dtype(param))
         outputs = [(param, tensor) for param, tensor in self.present() if param.output]

@@ -154,8 +154,7 @@ def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
 
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
     """What phase 1 does with its arguments: the plan, the addresses of the tensors and what keeps them alive."""
-    inputs = len(args) - len(op.spec.outputs)
-    values, outs = args[:inputs], args[inputs:]
+    values, outs = args[: op.inputs], args[op.inputs :]
     last = op.latest.get(api)
     if last is not None:
         found = last.recognise(values, outs, product)

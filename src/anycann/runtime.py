@@ -269,6 +269,7 @@ class Repeated:
 def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], list[int] | None]:
     """A function of as many descriptors: the addresses of their first elements if they describe what these do; None if not."""
     keys, offsets = [tensor.key for tensor in tensors], [tensor.start - tensor.address for tensor in tensors]
+    moved = any(offsets)
 
     def addresses(given: Sequence[Tensor]) -> list[int] | None:
         try:
@@ -276,7 +277,8 @@ def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]
                 return None
         except AttributeError:  # an array among them
             return None
-        return [*map(operator.add, map(_ADDRESS, given), offsets)]
+        found = [*map(_ADDRESS, given)]
+        return [*map(operator.add, found, offsets)] if moved else found
 
     return addresses
 
@@ -320,7 +322,7 @@ class Operator:
         self.api = f"anycann.{spec.python}"
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
-        self._count = len(spec.outputs)
+        self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
         self._known: dict[Hashable, Plan] = {}
         self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
