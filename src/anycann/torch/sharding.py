@@ -77,6 +77,25 @@ def _computed(entry: Entry, whole: dict[str, Any], local: dict[str, Any], chosen
     return entry.call(local)
 
 
+def _part(tensor: DTensor, wanted: Sequence[Placement], mesh: DeviceMesh) -> Any:
+    """This rank's part of a tensor so placed. Terms of a sum stay terms: along the other axes each moves as a whole tensor does.
+
+    Below autograd redistribute of torch 2.6 refuses what requires grad, and placements with terms, whether they change or not.
+    """
+    now, wanted = list(tensor.placements), list(wanted)
+    for axis, placement in enumerate(wanted):
+        if placement.is_partial():
+            now[axis] = wanted[axis] = Replicate()
+    local = tensor.to_local().detach()
+    if now == wanted:
+        return local
+    return (
+        DTensor.from_local(local, mesh, now, run_check=False, shape=tensor.shape, stride=tensor.stride())
+        .redistribute(mesh, wanted)
+        .to_local()
+    )
+
+
 def _rule(entry: Entry) -> Callable[..., Any]:
     def rule(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         values = entry.named(args, kwargs or {})
@@ -93,7 +112,7 @@ def _rule(entry: Entry) -> Callable[..., Any]:
         local = dict(values)
         with torch.no_grad():
             for name, tensor in tensors.items():
-                local[name] = tensor.redistribute(mesh, [choice.inputs[name] for choice in chosen]).to_local()
+                local[name] = _part(tensor, [choice.inputs[name] for choice in chosen], mesh)
         found = _computed(entry, values, local, chosen, mesh)
         whole = entry.shapes(**{name: _empty(value) for name, value in values.items()})
         if not isinstance(whole, tuple):
