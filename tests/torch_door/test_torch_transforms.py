@@ -73,7 +73,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Skipping serialization")  # the latter in torch 2.6
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("defaults", [False, True])
 @by_operator
 def test_compiled_calls_give_the_same_bits(fact: Fact, defaults: bool, backend: str) -> None:
@@ -106,7 +106,7 @@ class Block(torch.nn.Module):
         return self.loss(self.compress(self.activation(self.norm(x))), target)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Skipping serialization")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_model_compiles_with_its_gradients(backend: str) -> None:
     torch.manual_seed(0)
     block, x, target = Block(), torch.randn(64, 2, 16), torch.zeros(3, 2, 16)
