@@ -218,7 +218,7 @@ class Repeated:
         if product is not self.product:
             return None
         given = self.fixed_of(values)
-        if not all(map(operator.is_, given, self.fixed)) and not all(map(_is_same, given, self.fixed)):
+        if not all(map(operator.is_, given, self.fixed)) and not _are_equal(given, self.fixed):
             return None
         if self.made:
             if any(value is not None for value in outs):
@@ -291,13 +291,16 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
     return operator.itemgetter(first)
 
 
-def _is_same(value: Any, known: Any) -> bool:
-    """Whether an attribute is what it was."""
-    if value is known:
-        return True
-    if type(value) is not type(known) or value != known:
-        return False
-    return type(value) not in _SEQUENCES or [*map(type, value)] == [*map(type, known)]
+def _are_equal(values: Sequence[Any], known: Sequence[Any]) -> bool:
+    """Whether attributes are what they were, if in other objects."""
+    for value, kept in zip(values, known, strict=True):
+        if value is kept:
+            continue
+        if type(value) is not type(kept) or value != kept:
+            return False
+        if type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, kept)]:
+            return False
+    return True
 
 
 def _nothing() -> None:
