@@ -190,21 +190,30 @@ class Emit:
 
     def narrowed_pair(self, tag: Tag, low: Any, high: Any) -> Any:
         """`narrowed` of two vectors to 16 bits, one after the other."""
-        count = 2 * LANES
-        if tag != BF16:
-            return self.b.shuffle_vector(
-                self.narrowed(tag, low), self.narrowed(tag, high), ir.Constant(lanes(I32, count), list(range(count)))
-            )
+
+        def each() -> Value:
+            return self.side_by_side(*(self.narrowed(tag, value) for value in (low, high)))
 
         def upper_halves() -> Value:
-            halves = [self.b.bitcast(self.rounded_above(value), lanes(I16, count)) for value in (low, high)]
-            return self.b.shuffle_vector(*halves, ir.Constant(lanes(I32, count), list(range(1, 2 * count, 2))))
+            halves = [self.b.bitcast(self.rounded_above(value), lanes(I16, 2 * LANES)) for value in (low, high)]
+            return self.b.shuffle_vector(*halves, ir.Constant(lanes(I32, 2 * LANES), list(range(1, 4 * LANES, 2))))
 
+        if tag == F16 and self.has("avx512f"):  # one comparison of both instead of one, and a choice, for each
+            return self.unless(self.b.fcmp_unordered("uno", low, high), lambda: self.usual_halves(low, high), each)
+        if tag != BF16:
+            return each()
         if not self.rounds_bf16():
             return upper_halves()
         return self.unless_strange(
-            [low, high], lambda: self.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I16, count), low, high), upper_halves
+            [low, high], lambda: self.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I16, 2 * LANES), low, high), upper_halves
         )
+
+    def side_by_side(self, low: Value, high: Value) -> Value:
+        return self.b.shuffle_vector(low, high, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES))))
+
+    def usual_halves(self, low: Value, high: Value) -> Value:
+        """The raw bits of float16 that are nearest to two vectors without NaN, where `converts_half`."""
+        return self.side_by_side(*(self.cast(self.b.fptrunc(value, lanes(HALF)), I16) for value in (low, high)))
 
     def rounds_bf16(self) -> bool:
         """Whether the CPU rounds to bfloat16, subnormal numbers to zero and NaN to some NaN."""
@@ -213,7 +222,11 @@ class Emit:
     def unless_strange(self, values: list[Value], usual: Callable[[], Value], careful: Callable[[], Value]) -> Value:
         """What `usual` gives, or `careful` if there is a NaN or a subnormal number among the float32 values."""
         masks = [self.call("llvm.x86.avx512.fpclass.ps.512", lanes(I1), value, I32(_STRANGE)) for value in values]
-        found = self.b.bitcast(functools.reduce(self.b.or_, masks), ir.IntType(LANES))
+        return self.unless(functools.reduce(self.b.or_, masks), usual, careful)
+
+    def unless(self, mask: Value, usual: Callable[[], Value], careful: Callable[[], Value]) -> Value:
+        """What `usual` gives, or `careful` if the mask, which hardly ever is, is set in some lane."""
+        found = self.b.bitcast(mask, ir.IntType(LANES))
         with self.b.if_else(self.b.icmp_unsigned("!=", found, ir.IntType(LANES)(0)), likely=False) as (strange, ordinary):
             with strange:
                 slow, slow_block = careful(), self.b.block

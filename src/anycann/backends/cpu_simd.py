@@ -158,8 +158,7 @@ def pack_usual(e: Emit, tag: Tag, v0: Value, v1: Value) -> Value:
     if tag == BF16 and e.rounds_bf16():
         return e.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I32), v0, v1)
     if tag == F16 and e.converts_half():
-        halves = [e.cast(e.b.fptrunc(v, lanes(ir.HalfType())), I16) for v in (v0, v1)]
-        return e.b.bitcast(e.b.shuffle_vector(*halves, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES)))), lanes(I32))
+        return e.b.bitcast(e.usual_halves(v0, v1), lanes(I32))
     return e.b.bitcast(e.narrowed_pair(tag, v0, v1), lanes(I32))
 
 
