@@ -163,7 +163,7 @@ class _Binding:
             rule = rule.otherwise
         return rule
 
-    def related(self, rule: Same | Promote) -> list[str]:
+    def related(self, rule: Same | Promote | Broadcast) -> list[str]:
         names = (rule.name,) if isinstance(rule, Same) else rule.names
         return [name for name in names if self.tensors[name] is not None]
 
@@ -263,7 +263,7 @@ class _Binding:
         """The shapes that an output may have."""
         options = self.output_patterns(param)
         if isinstance(options, Broadcast):
-            return [self.broadcast([name for name in options.names if self.tensors[name] is not None])]
+            return [self.broadcast(self.related(options))]
         found = []
         for pattern in options:
             sizes = [int(axis) if axis.isdigit() else self.axes[axis] for axis in pattern]
@@ -274,8 +274,7 @@ class _Binding:
         """Why an output has these shapes."""
         options = self.output_patterns(param)
         if isinstance(options, Broadcast):
-            names = [name for name in options.names if self.tensors[name] is not None]
-            return ["the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in names)]
+            return ["the broadcast of " + " and ".join(f"{self.shown(name)} {self[name].shape}" for name in self.related(options))]
         named = [[axis for axis in pattern if not axis.isdigit()] for pattern in options]
         return [f"[{', '.join(pattern)}]" + (f": {self.bound(axes)}" if axes else "") for pattern, axes in zip(options, named, strict=True)]
 

@@ -3,7 +3,7 @@
 import inspect
 import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from anycann.tensor import Tensor, from_array
 
 __all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
 
-_NOTHING: Mapping[int, Any] = {}  # never written to
 Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
 
@@ -39,7 +38,7 @@ class Executor:
 
     def __init__(self, name: str, plan: Plan, addresses: Sequence[int], keep: Sequence[Any]) -> None:
         self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
-        self._moved: Mapping[int, Any] = _NOTHING  # what keeps the addresses alive that were set later
+        self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
         self._lock = threading.Lock()
 
@@ -68,7 +67,7 @@ class Executor:
         """Release what the executor holds; it cannot be used afterwards."""
         with self._lock:
             self._need_alive("destroy")
-            self._state, self._keep, self._moved = "destroyed", (), _NOTHING
+            self._state, self._keep, self._moved = "destroyed", (), {}
 
     def set_input_address(self, index: int, data: Any) -> None:
         """Use other memory for input number `index` (counting tensors only), laid out as before: an array or an address."""
@@ -93,7 +92,7 @@ class Executor:
             place = places[index]
             moved = list(self._addresses)
             moved[place] = self._address_of(place, data, api) + self._plan.offsets[place]
-            self._addresses, self._moved = moved, {**self._moved, place: data}
+            self._addresses, self._moved = moved, self._moved | {place: data}
 
     def _address_of(self, place: int, data: Any, api: str) -> int:
         param = self._plan.spec.tensors[place]
@@ -122,7 +121,7 @@ class Executor:
             )
             raise AclnnError(161002, api, f"executor of {self.name} must be one that was not {self._state}; got one that was. {mend}")
 
-    def take(self, api: str, locate: Locate | None = None) -> tuple[Plan, Sequence[int], tuple[Sequence[Any], Mapping[int, Any]]]:
+    def take(self, api: str, locate: Locate | None = None) -> tuple[Plan, Sequence[int], tuple[Sequence[Any], dict[int, Any]]]:
         """The plan, the addresses for one run, and what keeps them valid: arguments, and what was set later.
 
         Marks an executor that is not repeatable as used. `locate` may refuse the addresses, or give others at which the same bytes lie.
@@ -139,7 +138,7 @@ class Executor:
             if locate is not None:
                 addresses = locate(plan, addresses)
             if not self._repeatable:
-                self._state, self._keep, self._moved = "used", (), _NOTHING
+                self._state, self._keep, self._moved = "used", (), {}
             return plan, addresses, keep
 
 
@@ -248,7 +247,7 @@ def _queue(stream: Any, device: str, api: str) -> Any:
     return queue
 
 
-def _owners(keep: Sequence[Any], moved: Mapping[int, Any], workspace: Any) -> Iterable[object]:
+def _owners(keep: Sequence[Any], moved: dict[int, Any], workspace: Any) -> Iterable[object]:
     """The arrays, of whatever library, whose memory a run uses."""
     found: dict[int, object] = {}
     for value in (*keep, *moved.values(), workspace):
