@@ -2,9 +2,9 @@
 # Everything that needs a GPU, without a network: `benchmarks/gpu.sh FOLDER` writes tests, figures and logs there in under 8 minutes.
 #
 # Needs Python 3.10 or later with torch for CUDA, triton, numpy, ml_dtypes, numba, typer, rich, pytest and hypothesis; cffi, a C++
-# compiler and Python's headers for C programs; matplotlib for the pictures; liger-kernel and transformer-engine where they are to be
-# compared with. Every step has its own time limit, and a step that fails does not keep the next from running; the exit status is 0 only
-# if the tests and the benchmark's results are right.
+# compiler and Python's headers for C programs; matplotlib for the pictures; liger-kernel, quack-kernels and transformer-engine where they
+# are to be compared with. Every step has its own time limit, and a step that fails does not keep the next from running; the exit status
+# is 0 only if the tests and the benchmark's results are right.
 set -uo pipefail
 
 out=$(mkdir -p "${1:?usage: gpu.sh FOLDER}" && cd "$1" && pwd)
@@ -47,18 +47,24 @@ VERSIONS
 step tests 130 "$python" -m pytest -q -p no:cacheprovider tests/gpu/kernels || status=1
 step launch 20 "$python" benchmarks/launch.py || status=1
 for operator in gelu_backward_v2 smooth_l1_loss_backward layer_norm_grad_beta moe_token_permute_grad nsa_compress_grad; do
-  bench "$operator" 60 "$operator" torch,liger,te || status=1
+  bench "$operator" 60 "$operator" torch,liger,quack,te || status=1
 done
 for operator in layer_norm layer_norm_backward gelu_v2 moe_token_unpermute nsa_compress smooth_l1_loss moe_token_permute \
   moe_token_unpermute_grad layer_norm_grad; do
-  bench "$operator" 25 "$operator" torch,liger || status=1
+  bench "$operator" 25 "$operator" torch,liger,quack || status=1
 done
 step doors 60 "$python" -m pytest -q -p no:cacheprovider tests/gpu/test_backings.py || status=1
 if command -v compute-sanitizer >/dev/null; then
-  step memcheck 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$python" -m pytest -q -p no:cacheprovider \
-    tests/gpu/kernels/test_moe_token_permute_grad_gpu.py tests/gpu/kernels/test_nsa_compress_grad_gpu.py -k "dropped or special" || status=1
+  small=()
+  for operator in nsa_compress_grad layer_norm layer_norm_backward moe_token_permute_grad; do
+    small+=("tests/gpu/kernels/test_${operator}_gpu.py")
+  done
+  for tool in memcheck racecheck; do # every tensor is an allocation of its own, so that memcheck sees where it ends
+    step "$tool" 40 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$python" -m pytest -q -p no:cacheprovider "${small[@]}" -k "dropped or special" || status=1
+  done
 else
-  echo "memcheck: compute-sanitizer is not installed" | tee -a "$out/summary.txt"
+  echo "memcheck, racecheck: compute-sanitizer is not installed" | tee -a "$out/summary.txt"
 fi
 for operator in nsa_compress_grad layer_norm_grad_beta moe_token_permute_grad gelu_backward_v2 smooth_l1_loss_backward; do
   bench "$operator-compiled" 60 "$operator" compile || true # as far as the time allows

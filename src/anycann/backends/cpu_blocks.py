@@ -57,7 +57,7 @@ from anycann.tensor import Tensor
 
 __all__ = [
     "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in", "block_out",
-    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "flush", "layout", "layouts", "load_any", "near_rows", "nest_of",
+    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout", "layouts", "load_any", "near_rows", "nest_of",
     "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums", "streams",
     "sweep", "tile_in", "unload", "words_of",
 ]  # fmt: skip
@@ -392,6 +392,13 @@ def fetch(operand: Operand, i: int, m: int) -> Any:
     """The m <= 16 elements from i on, widened to float32; what comes later is prefetched."""
     tag, address, step, ahead = operand
     prefetch(address + i * step * itemsize(tag) + ahead)
+    return load_tail(tag, address, i * step, m)
+
+
+@device
+def fetch_only(operand: Operand, i: int, m: int) -> Any:
+    """`fetch` where nothing is written: the hardware's own prefetching is the best then."""
+    tag, address, step, _ = operand
     return load_tail(tag, address, i * step, m)
 
 

@@ -1,12 +1,15 @@
-"""Polynomials and a quotient for CPU kernels: Horner's rule on float32 vectors, one fused multiply-add a step; the same bits everywhere."""
+"""Polynomials, a quotient and sums of products for CPU kernels: Horner's rule on float32 vectors, one fused multiply-add a step.
+
+The bits are the same everywhere.
+"""
 
 from typing import Any
 
-from anycann.backends.cpu import device
+from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_llvm import Constants, Emit, Table, Value, f32x16, i32x16, operation
-from anycann.backends.cpu_simd import fma, lookup
+from anycann.backends.cpu_simd import F16, F32, Tag, fma, lookup
 
-__all__ = ["Piecewise", "Polynomial", "piecewise", "polynomial", "quotient"]
+__all__ = ["Piecewise", "Polynomial", "add_product", "add_usual_product", "piecewise", "polynomial", "quotient"]
 
 
 class Polynomial(Constants):
@@ -45,3 +48,23 @@ def quotient(x: Any, y: float, inverse: float | None) -> Any:
     if inverse is None:
         return x / y
     return x * inverse
+
+
+def _rounded_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    return total + a * b
+
+
+def _exact_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    return fma(a, b, total)
+
+
+@by_tag
+def add_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    """total + a * b, the product rounded to float32; those of two float16 are exact."""
+    return _exact_product if tag == F16 else _rounded_product
+
+
+@by_tag
+def add_usual_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
+    """total + a * b, the product rounded to float32; those of usual 16-bit numbers are exact."""
+    return _rounded_product if tag == F32 else _exact_product

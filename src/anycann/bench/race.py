@@ -83,9 +83,9 @@ class Race:
     def bytes(self) -> int:
         return self.problem.bytes_read + self.problem.bytes_written
 
-    def best(self, allocating: bool, compiled: bool = True) -> Contender | None:
-        """The fastest peer; for our allocating call among those that allocate, too."""
-        timed = [peer for peer in self.others if peer.timed and (compiled or peer.library != "compile")]
+    def best(self, allocating: bool, libraries: Callable[[str], bool]) -> Contender | None:
+        """The fastest peer of some libraries; for our allocating call among those that allocate, too."""
+        timed = [peer for peer in self.others if peer.timed and libraries(peer.library)]
         fair = [peer for peer in timed if peer.allocates or not allocating]
         return min(fair, key=lambda peer: peer.spread().median, default=None)
 

@@ -59,9 +59,15 @@ class Line:
         return target(problem.operator.spec.python, problem.dtype, problem.attrs, problem.elements)
 
     def comparisons(self) -> Iterator[dict[str, Any]]:
-        """Ratio to the best peer, and where the target says so to the best that is not compiled; share of the ceiling with out=."""
-        for kind, steps, compiled in (("best peer", self.goal.ratio, True), ("best eager peer", self.goal.eager_ratio, False)):
-            peer = self.race.best(self.ours.allocates, compiled) if steps is not None else None
+        """Ratio to the best peer, where the target says so to the best that is not compiled and to libraries; share of the ceiling."""
+        apart = self.goal.against
+        asked: list[tuple[str, Steps | None, Callable[[str], bool]]] = [
+            ("best peer", self.goal.ratio, lambda library: library not in apart),
+            ("best eager peer", self.goal.eager_ratio, lambda library: library not in (*apart, "compile")),
+            *((f"best of {name}", steps, name.__eq__) for name, steps in apart.items()),
+        ]
+        for kind, steps, libraries in asked:
+            peer = self.race.best(self.ours.allocates, libraries) if steps is not None else None
             if peer is not None and steps is not None:
                 yield self._judged(kind, peer.name, self.race.ratio(self.ours, peer)._asdict(), steps)
         share = None if self.ours.allocates else self.race.share(self.ours)

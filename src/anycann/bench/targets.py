@@ -34,6 +34,7 @@ class Target:
     share: Steps | None = None
     eager_ratio: Steps | None = None  # against the best that is not compiled for the case
     where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    against: Mapping[str, Steps] = field(default_factory=dict)  # libraries that the ratios leave out, as they have steps of their own
 
 
 _HALVES = ("float16", "bfloat16")

@@ -19,7 +19,7 @@ __all__ = ["bench_command"]
 Result = Mapping[str, Any]
 
 PEERS = "torch,compile,numpy"
-GPU_PEERS = "torch,compile,liger,te"
+GPU_PEERS = "torch,compile,liger,quack,te"
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 COLUMNS = {  # of the table of results, and the width that each needs
     "workload": 6,

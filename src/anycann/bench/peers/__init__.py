@@ -9,7 +9,7 @@ from anycann.bench.problems import Problem
 __all__ = ["GPU_LIBRARIES", "LIBRARIES", "Peer", "installed", "of"]
 
 LIBRARIES = {"torch": "torch", "compile": "torch", "numpy": "numpy"}  # names of --peers, and the packages they need
-GPU_LIBRARIES = {"torch": "torch", "compile": "torch", "liger": "liger_kernel", "te": "transformer_engine"}  # on a GPU
+GPU_LIBRARIES = {"torch": "torch", "compile": "torch", "liger": "liger_kernel", "quack": "quack", "te": "transformer_engine"}  # on a GPU
 
 
 class Peer(NamedTuple):
@@ -36,11 +36,10 @@ def of(problem: Problem, libraries: Sequence[str]) -> list[Peer]:
 
         found += with_torch.eager(problem) if "torch" in libraries else []
         found += with_torch.compiled(problem) if "compile" in libraries else []
-    if "liger" in libraries or "te" in libraries:
+    if {"liger", "quack", "te"} & set(libraries):
         from anycann.bench.peers import with_gpu_libraries
 
-        found += with_gpu_libraries.liger(problem) if "liger" in libraries else []
-        found += with_gpu_libraries.transformer_engine(problem) if "te" in libraries else []
+        found += with_gpu_libraries.of(problem, libraries)
     if "numpy" in libraries:
         from anycann.bench.peers import with_numpy
 

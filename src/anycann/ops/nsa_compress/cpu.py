@@ -12,6 +12,7 @@ from numba import types
 
 from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import SCRATCH, Held, copy_run, run_out, settled, stack, unload
+from anycann.backends.cpu_math import add_product
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
@@ -21,13 +22,15 @@ from anycann.backends.cpu_simd import (
     load,
     load1,
     load1_i64,
-    prefetch,
+    load_pair,
+    prefetch_far,
     splat,
     store,
     store1,
     tag_of,
 )
 from anycann.backends.cpu_threads import partitioned, whole
+from anycann.backends.threads import get_num_threads
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress.spec import RUN_W
 from anycann.ops.windows import sequences
@@ -35,7 +38,7 @@ from anycann.ops.windows import sequences
 __all__ = ["plan"]
 
 _TILE = 4 * LANES  # columns that are added up in registers
-_COLUMNS = 1024  # of a unit, about, where there are many
+_COLUMNS, _FEWEST = 8192, 1024  # of a unit, about, where there are many; where there are more threads than units
 _WINDOWS = 64  # of a unit, at most
 
 Window = tuple[int, int, int, bool, bool]  # weights of the run, totals, result; begins with the run, ends with it
@@ -70,48 +73,52 @@ def _one_vector(tag: Tag, row: int, step: int, i: int, window: Window) -> None:
     """The run of 16 columns in one window."""
     run = splat(-0.0)
     for w in range(RUN_W):
-        run = run + load(tag, row + w * step, i) * load1(F32, window[0], w)
+        run = add_product(tag, run, load(tag, row + w * step, i), splat(load1(F32, window[0], w)))
     _add(tag, window, i, run)
+
+
+@device
+def _row_in(tag: Tag, row: int, ahead: int) -> Any:
+    """The 64 columns of a token as four vectors; what follows is asked for to the second cache, as its rows may be in each other's way
+    in the first."""
+    for line in range(0, _TILE * itemsize(tag), 64):
+        prefetch_far(ahead + line)
+    return *load_pair(tag, row, 0), *load_pair(tag, row, 2 * LANES)
+
+
+@device
+def _add_row(tag: Tag, runs: Any, row: Any, weight: float) -> Any:
+    (run0, run1, run2, run3), (x0, x1, x2, x3), w = runs, row, splat(weight)
+    return add_product(tag, run0, x0, w), add_product(tag, run1, x1, w), add_product(tag, run2, x2, w), add_product(tag, run3, x3, w)
+
+
+@device
+def _add_all(tag: Tag, window: Window, runs: Any) -> None:
+    _add(tag, window, 0, runs[0])
+    _add(tag, window, LANES, runs[1])
+    _add(tag, window, 2 * LANES, runs[2])
+    _add(tag, window, 3 * LANES, runs[3])
 
 
 @device
 def _in_one(tag: Tag, row: int, step: int, ahead: int, window: Window) -> None:
     """The runs of 64 columns in one window; `ahead` is the next memory to be read."""
-    run0, run1, run2, run3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    runs = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
     for w in range(RUN_W):
-        place, weight = row + w * step, load1(F32, window[0], w)
-        for line in range(0, _TILE * itemsize(tag), 64):
-            prefetch(ahead + w * _TILE * itemsize(tag) + line)
-        run0 = run0 + load(tag, place, 0) * weight
-        run1 = run1 + load(tag, place, LANES) * weight
-        run2 = run2 + load(tag, place, 2 * LANES) * weight
-        run3 = run3 + load(tag, place, 3 * LANES) * weight
-    _add(tag, window, 0, run0)
-    _add(tag, window, LANES, run1)
-    _add(tag, window, 2 * LANES, run2)
-    _add(tag, window, 3 * LANES, run3)
+        x = _row_in(tag, row + w * step, ahead + w * _TILE * itemsize(tag))
+        runs = _add_row(tag, runs, x, load1(F32, window[0], w))
+    _add_all(tag, window, runs)
 
 
 @device
 def _in_two(tag: Tag, row: int, step: int, ahead: int, first: Window, second: Window) -> None:
     """The same in two windows in one pass."""
-    run0, run1, run2, run3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
-    other0, other1, other2, other3 = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    runs = others = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
     for w in range(RUN_W):
-        place, weight, other = row + w * step, load1(F32, first[0], w), load1(F32, second[0], w)
-        for line in range(0, _TILE * itemsize(tag), 64):
-            prefetch(ahead + w * _TILE * itemsize(tag) + line)
-        x0, x1, x2, x3 = load(tag, place, 0), load(tag, place, LANES), load(tag, place, 2 * LANES), load(tag, place, 3 * LANES)
-        run0, run1, run2, run3 = run0 + x0 * weight, run1 + x1 * weight, run2 + x2 * weight, run3 + x3 * weight
-        other0, other1, other2, other3 = other0 + x0 * other, other1 + x1 * other, other2 + x2 * other, other3 + x3 * other
-    _add(tag, first, 0, run0)
-    _add(tag, first, LANES, run1)
-    _add(tag, first, 2 * LANES, run2)
-    _add(tag, first, 3 * LANES, run3)
-    _add(tag, second, 0, other0)
-    _add(tag, second, LANES, other1)
-    _add(tag, second, 2 * LANES, other2)
-    _add(tag, second, 3 * LANES, other3)
+        x = _row_in(tag, row + w * step, ahead + w * _TILE * itemsize(tag))
+        runs, others = _add_row(tag, runs, x, load1(F32, first[0], w)), _add_row(tag, others, x, load1(F32, second[0], w))
+    _add_all(tag, first, runs)
+    _add_all(tag, second, others)
 
 
 @whole
@@ -225,13 +232,22 @@ def _firsts(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride
     return Held(np.concatenate(parts))
 
 
+def _group(heads: int, width: int, parts: int) -> int:
+    """Heads of a unit: their columns lie side by side, so the more the better, as long as there is a unit for every thread."""
+    group = min(heads, max(1, _COLUMNS // width))
+    while group * width > _FEWEST and parts * -(-heads // group) < get_num_threads():
+        group = -(-group // 2)
+    return group
+
+
 def plan(call: Call) -> tuple[int, Launch]:
     """The workspace holds the weights as float32, then for each unit the totals of the windows that it is in."""
     x, weight, out = call.tensors
     heads, width, block, stride = call.axes["N"], call.axes["D"], call.axes["W"], call.attrs["compressStride"]
-    tag, windows, group = tag_of(x.dtype.name), out.shape[0], heads if heads * width < 4 * _COLUMNS else max(1, _COLUMNS // width)
-    firsts = _firsts(call.attrs["actSeqLenOptional"], call.axes["T"], block, stride)
-    sizes, units = (windows, heads, width, block, stride, group), -(-windows // _WINDOWS) * -(-heads // group)
+    tag, windows = tag_of(x.dtype.name), out.shape[0]
+    firsts, parts = _firsts(call.attrs["actSeqLenOptional"], call.axes["T"], block, stride), -(-windows // _WINDOWS)
+    group = _group(heads, width, parts)
+    sizes, units = (windows, heads, width, block, stride, group), parts * -(-heads // group)
     slots, slot_bytes = -(-heads * block // 16) * 64, -(-block // stride) * group * width * 4
     widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)
     compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2))

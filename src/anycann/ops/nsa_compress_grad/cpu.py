@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import apart, by_tag, device
+from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import (
     SCRATCH,
     Held,
@@ -24,16 +24,15 @@ from anycann.backends.cpu_blocks import (
     unload,
 )
 from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, carried_on, end_of, finish_lines, keep_lines, put_pair
+from anycann.backends.cpu_math import add_product, add_usual_product
 from anycann.backends.cpu_program import Program, clear
 from anycann.backends.cpu_simd import (
-    F16,
     F32,
     LANES,
     Tag,
     any_lane,
     bits,
     fence,
-    fma,
     itemsize,
     load,
     load1,
@@ -89,26 +88,6 @@ def _prefetch_pair(tag: Tag, address: int) -> None:
         prefetch(address + 64 + _NEAR)
 
 
-def _rounded_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
-    return total + a * b
-
-
-def _exact_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
-    return fma(a, b, total)
-
-
-@by_tag
-def _add_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
-    """total + a * b, the product rounded; those of two float16 are exact."""
-    return _exact_product if tag == F16 else _rounded_product
-
-
-@by_tag
-def _add_usual_product(tag: Tag, total: Any, a: Any, b: Any) -> Any:
-    """total + a * b, the product rounded; those of usual 16-bit numbers are exact."""
-    return _rounded_product if tag == F32 else _exact_product
-
-
 @device
 def _under_two(
     tag: Tag, n: int, x: int, grads: _Ints, weights: tuple[float, float], lanes: _Ints, out: int, before: Any, k: int, lines: bool
@@ -120,9 +99,9 @@ def _under_two(
         x_low, x_high = load_pair(tag, x, i)
         low0, low1 = load(F32, grads[0], i), load(F32, grads[1], i)
         high0, high1 = load(F32, grads[0], i + LANES), load(F32, grads[1], i + LANES)
-        run0 = _add_product(tag, _add_product(tag, run0, x_low, low0), x_high, high0)
-        run1 = _add_product(tag, _add_product(tag, run1, x_low, low1), x_high, high1)
-        low, high = _add_usual_product(tag, low0 * w0, low1, splat(w1)), _add_usual_product(tag, high0 * w0, high1, splat(w1))
+        run0 = add_product(tag, add_product(tag, run0, x_low, low0), x_high, high0)
+        run1 = add_product(tag, add_product(tag, run1, x_low, low1), x_high, high1)
+        low, high = add_usual_product(tag, low0 * w0, low1, splat(w1)), add_usual_product(tag, high0 * w0, high1, splat(w1))
         before = put_pair(tag, out, i, settled(tag, low), settled(tag, high), (before, k), lines, True)
     if pairs < n:
         v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)

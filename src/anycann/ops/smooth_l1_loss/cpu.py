@@ -18,19 +18,20 @@ from anycann.backends.cpu_blocks import (
     SCRATCH,
     block_in,
     fetch,
+    fetch_only,
     layouts,
     room,
     stack,
     store_sums,
     sweep,
 )
-from anycann.backends.cpu_math import quotient
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
     absolute,
+    fma,
     load,
     load1_f64,
     select,
@@ -54,11 +55,25 @@ _LOSSES = 4 * ELEMENTS_PER_PARTIAL  # bytes of the losses of a block
 
 
 @device
+def _loss(x: Any, beta: float, inverse: float | None, half: float) -> Any:
+    """The loss of a difference; an `inverse` that is None chooses the code at compile time."""
+    size = absolute(x)
+    if inverse is None:  # beta may be 0
+        return select(size < beta, (x * 0.5) * (x / beta), size - half)
+    least = select(size > beta, splat(beta), size)  # one instruction, which a NaN passes
+    return (least * inverse) * fma(least, splat(-0.5), size)  # a factor of 1 where it is beta
+
+
+@device
 def _losses(given: Any, i: int, m: int) -> Any:
     (b_self, b_target, _), (beta, inverse, half) = given
-    x = fetch(b_self, i, m) - fetch(b_target, i, m)
-    size = absolute(x)
-    return select(size < beta, (x * 0.5) * quotient(x, beta, inverse), size - half)
+    return _loss(fetch(b_self, i, m) - fetch(b_target, i, m), beta, inverse, half)
+
+
+@device
+def _summands(given: Any, i: int, m: int) -> Any:
+    (b_self, b_target, _), (beta, inverse, half) = given
+    return _loss(fetch_only(b_self, i, m) - fetch_only(b_target, i, m), beta, inverse, half)
 
 
 @partitioned
@@ -127,9 +142,9 @@ def _partial_sums(
             b_target = block_in(tag, p_target, l_target, flat, n, s_target)
             given = (b_self, b_target, None), (beta, inverse, half)
             if n == ELEMENTS_PER_PARTIAL:
-                store1_f64(partials, partial, _partial_sum(_losses, given))
+                store1_f64(partials, partial, _partial_sum(_summands, given))
             else:
-                sweep(_losses, given, F32, losses + 4 * (flat - first), n, False)
+                sweep(_summands, given, F32, losses + 4 * (flat - first), n, False)
             flat += n
         if n < ELEMENTS_PER_PARTIAL:
             store1_f64(partials, partial, _partial_sum(_stored, losses))
