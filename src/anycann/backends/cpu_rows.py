@@ -243,6 +243,20 @@ def _product(tag: Tag, x: Any, weight: Any) -> Any:
     return _exact_product if tag == F32 else _rounded_product
 
 
+def _plus_exact_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
+    return fma(widen(x), weight, total)
+
+
+def _plus_rounded_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
+    return total + widen(x * weight)
+
+
+@by_tag
+def _plus_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
+    """total + `_product`."""
+    return _plus_exact_product if tag == F32 else _plus_rounded_product
+
+
 @device
 def _difference(tag: Tag, x: Any, y: Any) -> Any:
     """x - y as float64, exactly where results are float32."""
@@ -278,14 +292,22 @@ def _scaled(given: tuple[Tag, int, float, float], i: int, m: int) -> Any:
 
 
 @device
-def _add_columns(tag: Tag, dy: int, x: int, first: int, second: int, centre: float, scale: float, i: int, m: int, begin: bool) -> None:
-    """Add a vector of dy * (x - centre) * scale to the first sums, one of dy to the second; `begin`: to nothing."""
-    d, c = load_tail(tag, dy, i, m), (load_tail(tag, x, i, m) - splat(centre)) * splat(scale)
+def _summed(tag: Tag, totals: tuple[Any, Any, Any], d: Any, v: Any, weight: Any, centre: Any) -> tuple[Any, Any, Any]:
+    """The sums of a, a * c and c with those of 16 more elements."""
+    total_a, total_ac, total_c = totals
+    c = _difference(tag, v, centre)
+    return _plus_product(tag, total_a, d, weight), fma(_product(tag, d, weight), c, total_ac), total_c + c
+
+
+@device
+def _add_columns(sums: tuple[int, int], d: Any, v: Any, centre: float, scale: float, i: int, m: int, begin: bool) -> None:
+    """Add m elements of d * (v - centre) * scale to the first sums, and of d to the second; `begin`: to nothing."""
+    (first, second), term = sums, d * ((v - splat(centre)) * splat(scale))
     if begin:
-        store_tail(F32, first, i, splat(-0.0) + d * c, m)
+        store_tail(F32, first, i, splat(-0.0) + term, m)
         store_tail(F32, second, i, splat(-0.0) + d, m)
     else:
-        store_tail(F32, first, i, load_tail(F32, first, i, m) + d * c, m)
+        store_tail(F32, first, i, load_tail(F32, first, i, m) + term, m)
         store_tail(F32, second, i, load_tail(F32, second, i, m) + d, m)
 
 
@@ -337,36 +359,7 @@ def gradients(
             if rests != 0:
                 r += types.float64(load1(F32, rests, row))
             slope = base = 0.0
-            if p_out != 0:
-                total_a, total_c = widen(splat(0.0)), widen(splat(0.0))
-                total_ac = widen(splat(0.0))
-                for begin in range(0, width, size):
-                    n = min(size, width - begin)
-                    tail = n % LANES
-                    dy, x = (
-                        piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
-                        piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
-                    )
-                    for i in range(0, n - tail, LANES):
-                        prefetch(dy + i * itemsize(tag) + AHEAD)
-                        prefetch(x + i * itemsize(tag) + AHEAD)
-                        a = _product(tag, load(tag, dy, i), weights(tag, weight, begin + i, full))
-                        c = _difference(tag, load(tag, x, i), splat(centre))
-                        total_a, total_ac = total_a + a, fma(a, c, total_ac)
-                        if p_scaled is not None:
-                            total_c = total_c + c
-                    if tail > 0:
-                        i = n - tail
-                        a = _product(tag, load_tail(tag, dy, i, tail), weights(tag, weight, begin + i, tail))
-                        there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
-                        c = _difference(tag, load_tail(tag, x, i, tail), there)
-                        total_a, total_ac = total_a + a, fma(a, c, total_ac)
-                        if p_scaled is not None:
-                            total_c = total_c + c
-                cube = r * r * r * sum_lanes(total_ac) / width
-                slope, base = -cube, -r * sum_lanes(total_a) / width
-                if p_scaled is not None:
-                    base += cube * sum_lanes(total_c) / width
+            totals, begins = (widen(splat(0.0)), widen(splat(0.0)), widen(splat(0.0))), row == unit * run
             for begin in range(0, width, size):
                 n = min(size, width - begin)
                 tail = n % LANES
@@ -374,14 +367,44 @@ def gradients(
                     piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
                     piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
                 )
+                columns = 0 * begin, 0 * begin
                 if sums is not None:
                     gamma = sums + 8 * (unit - first_run) * pitch + 4 * begin
-                    beta = gamma + 4 * pitch
-                    begins = row == unit * run
+                    columns = gamma, gamma + 4 * pitch
+                if p_out != 0:
                     for i in range(0, n - tail, LANES):
-                        _add_columns(tag, dy, x, gamma, beta, centre, scale, i, full, begins)
+                        prefetch(dy + i * itemsize(tag) + AHEAD)
+                        prefetch(x + i * itemsize(tag) + AHEAD)
+                        d, v = load(tag, dy, i), load(tag, x, i)
+                        totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, full), splat(centre))
+                        if sums is not None:
+                            _add_columns(columns, d, v, centre, scale, i, full, begins)
                     if tail > 0:
-                        _add_columns(tag, dy, x, gamma, beta, centre, scale, n - tail, tail, begins)
+                        i = n - tail
+                        there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
+                        d, v = load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail)
+                        totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, tail), there)
+                        if sums is not None:
+                            _add_columns(columns, d, v, centre, scale, i, tail, begins)
+                elif sums is not None:
+                    for i in range(0, n - tail, LANES):
+                        _add_columns(columns, load(tag, dy, i), load(tag, x, i), centre, scale, i, full, begins)
+                    if tail > 0:
+                        i = n - tail
+                        _add_columns(columns, load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail), centre, scale, i, tail, begins)
+            if p_out != 0:
+                cube = r * r * r * sum_lanes(totals[1]) / width
+                slope, base = -cube, -r * sum_lanes(totals[0]) / width
+                if p_scaled is not None:
+                    base += cube * sum_lanes(totals[2]) / width
+            elif p_scaled is None:
+                continue
+            for begin in range(0, width, size):
+                n = min(size, width - begin)
+                dy, x = (
+                    piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
+                    piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
+                )
                 if p_scaled is not None:
                     place = piece_out(tag, p_scaled, scaled_step, w_scaled, row, begin, s_out)
                     sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
