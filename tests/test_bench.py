@@ -317,6 +317,14 @@ def test_targets_name_what_exists():
     assert targets.target("gelu_backward_v2", "float32", {"approximate": "none"}, targets.LARGE - 1).ratio == targets.NEVER_SLOWER
 
 
+def test_quick_leaves_out_large_results():
+    """The result of a permutation has K times the elements of its input."""
+    operator = OPERATORS["moe_token_permute"]
+    quick, all_of_them = ({job.workload.name for job in run.jobs([operator], None, None, quick)} for quick in (True, False))
+    assert all_of_them - quick == {"deepseek"}
+    assert {job.workload.name for job in run.jobs([operator], "deepseek", None, True)} == {"deepseek"}
+
+
 def test_verdicts():
     steps = Steps(1.3, 1.8, 2.0)
     assert [targets.verdict(value, steps) for value in (1.29, 1.3, 1.8, 2.5)] == ["missed", "gate", "goal", "stretch"]

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from anycann.bench import machine, overhead, peers, targets
 from anycann.bench.ceilings import Ceilings
 from anycann.bench.problems import prepare
 from anycann.bench.race import Contender, Race, Rules, WrongResult, race
 from anycann.bench.targets import Steps, adapted, target, verdict
 from anycann.bench.threads import threads as use_threads
+from anycann.check import samples
+from anycann.check.golden import described
+from anycann.dtypes import by_name
 from anycann.runtime import Operator
-from anycann.spec import Workload
+from anycann.spec import OpSpec, Workload
+from anycann.tensor import Tensor, contiguous_strides
 
 __all__ = ["FORMAT", "Job", "Line", "Settings", "jobs", "lines", "measure", "report", "result"]
 
@@ -88,6 +90,14 @@ class Line:
         }
 
 
+def _largest(spec: OpSpec, workload: Workload) -> int:
+    """Elements of the largest tensor."""
+    listed = {param.name: (by_name(param.dtypes[0]), workload.shapes[param.name]) for param in spec.inputs if param.name in workload.shapes}
+    tensors = {name: Tensor(0, dtype, shape, contiguous_strides(shape)) for name, (dtype, shape) in listed.items()}
+    call = described(spec, tensors, samples.attributes(spec, workload))
+    return max(tensor.numel for tensor in call.tensors if tensor is not None)
+
+
 def jobs(operators: Sequence[Operator], workload: str | None, dtype: str | None, quick: bool) -> list[Job]:
     """The problems of these operators: those of one name, of one dtype, or all in the dtypes that have targets."""
     found = []
@@ -95,8 +105,7 @@ def jobs(operators: Sequence[Operator], workload: str | None, dtype: str | None,
         spec = operator.spec
         listed = targets.DTYPES[spec.python] if dtype is None else (dtype,)
         for chosen in spec.workloads:
-            small = max(int(np.prod(shape)) for shape in chosen.shapes.values()) <= QUICK_ELEMENTS
-            if (chosen.name == workload) if workload is not None else (small or not quick):
+            if (chosen.name == workload) if workload is not None else (not quick or _largest(spec, chosen) <= QUICK_ELEMENTS):
                 found += [Job(operator, chosen, name) for name in listed if name in spec.inputs[0].dtypes + spec.inputs[0].superset]
     return found
 

@@ -1,7 +1,8 @@
 """Golden values: an operator's reference in float64, evaluated in parts where the arrays are large.
 
-Parts are slices along one axis that every output has. That the reference treats its slices independently (or divides by
-their number, as a mean does) is not assumed but tried, on two slices of the very inputs; if it does not, it is evaluated whole.
+Parts are slices along one axis that every output has, or failing that the first one. That the reference treats its slices independently
+(or divides by their number, as a mean does), and that outputs without the axis do not depend on the slice, is not assumed but tried, on
+two slices of the very inputs; if it does not, it is evaluated whole.
 """
 
 import math
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.axes import is_group
-from anycann.bind import bind, broadcast
+from anycann.bind import Call, bind, broadcast
 from anycann.check.samples import arguments
 from anycann.dtypes import DType
 from anycann.runtime import Operator
@@ -21,7 +22,7 @@ from anycann.spec import BUILTINS, Broadcast, Let, OpSpec, Tensor, When, compile
 from anycann.tensor import Tensor as Described
 from anycann.tensor import from_array
 
-__all__ = ["Part", "golden", "parts"]
+__all__ = ["Part", "described", "golden", "parts"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -61,11 +62,10 @@ def _place(axis: str, param: Tensor) -> int | None:
     return None if any(name.startswith("*") for name in axes[place:]) else place
 
 
-def _axes(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The axes of a call on these inputs."""
-    tensors = {name: from_array(array, name) for name, array in inputs.items()}
+def described(spec: OpSpec, tensors: Mapping[str, Described], attrs: Mapping[str, Any]) -> Call:
+    """A call on inputs that are only described, with outputs that are, too."""
     product = next((product for product in spec.products if product.bf16), spec.products[0])
-    return bind(spec, tensors, attrs, api=spec.python, product=product, superset=True, allocate=_described).axes
+    return bind(spec, tensors, attrs, api=spec.python, product=product, superset=True, allocate=_described)
 
 
 def _described(param: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Described:
@@ -82,7 +82,7 @@ def _is_broadcast(spec: OpSpec, param: Tensor, attrs: Mapping[str, Any]) -> bool
 
 
 def _splits(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any]) -> Iterator[_Split]:
-    """The axes along which every output could be split."""
+    """The axes along which every output could be split; then those along which the first output could, without the others."""
     if all(_is_broadcast(spec, param, attrs) for param in spec.outputs):
         shape = broadcast([array.shape for array in inputs.values()]) or ()
         for end in sorted(range(-len(shape), 0), key=lambda end: (-shape[end], end)):
@@ -90,15 +90,18 @@ def _splits(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any])
             yield _Split(shape[end], dict.fromkeys([*sliced, *(param.name for param in spec.outputs)], end))
         return
     first = {param.axes[0] for param in spec.outputs if param.axes}
-    if len(first) == 1 and all(param.axes for param in spec.outputs) and is_group(*first) and _axes(spec, inputs, attrs)[next(iter(first))]:
+    axes = described(spec, {name: from_array(array, name) for name, array in inputs.items()}, attrs).axes
+    if len(first) == 1 and all(param.axes for param in spec.outputs) and is_group(*first) and axes[next(iter(first))]:
         places = {param.name: 0 for param in spec.tensors if first.issuperset(param.axes[:1])}
         yield _Split(next(array.shape[0] for name, array in inputs.items() if name in places), places)
     computed = {rule.axis for rule in spec.rules if isinstance(rule, Let)}  # no slices of inputs that know nothing of them
+    found = []
     for axis in dict.fromkeys(axis for param in spec.outputs for axis in param.axes if axis not in computed):
         places = {param.name: place for param in spec.tensors if (place := _place(axis, param)) is not None}
         sizes = {array.shape[place] for name, array in inputs.items() if (place := places.get(name)) is not None}
-        if len(sizes) == 1 and all(param.name in places for param in spec.outputs):
-            yield _Split(sizes.pop(), places)
+        if len(sizes) == 1 and spec.outputs[0].name in places:
+            found.append(_Split(sizes.pop(), places))
+    yield from sorted(found, key=lambda split: not all(param.name in split.places for param in spec.outputs))
 
 
 class _Reference:
@@ -119,10 +122,11 @@ class _Reference:
         if not all(np.any(np.isfinite(values) & (values != 0)) for values in both):
             return None
         alone = [self(split, slice(i, i + 1)) for i in (0, 1)]
-        joined = [np.concatenate(pair, axis=split.places[param.name]) for param, *pair in zip(self.spec.outputs, *alone, strict=True)]
-        return next(
-            (p for p in (0, 1) if all(np.array_equal(a, b * 2**p, equal_nan=True) for a, b in zip(joined, both, strict=True))), None
-        )
+        results = [*zip((split.places.get(param.name) for param in self.spec.outputs), both, *alone, strict=True)]
+        if not all(np.array_equal(whole, part, equal_nan=True) for place, whole, *pair in results if place is None for part in pair):
+            return None
+        joined = [(np.concatenate(pair, axis=place), whole) for place, whole, *pair in results if place is not None]
+        return next((p for p in (0, 1) if all(np.array_equal(a, b * 2**p, equal_nan=True) for a, b in joined)), None)
 
 
 def parts(
@@ -158,7 +162,8 @@ def _slices(reference: _Reference, split: _Split, power: int, pieces: Sequence[N
         factor = (count / split.size) ** power
         values = reference(split, piece)
         where = tuple(split.index(param.name, piece) for param in reference.spec.outputs)
-        yield Part(where, tuple(value * factor for value in values) if power else values)
+        sliced = [param.name in split.places for param in reference.spec.outputs]
+        yield Part(where, tuple(value * factor if there and power else value for there, value in zip(sliced, values, strict=True)))
 
 
 def golden(
