@@ -352,6 +352,9 @@ def gradients(
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)
     begin_lines(carried)
+    if p_scaled is not None:
+        scaled_carried, scaled_lines = stack(LINES), stream and joins(tag, p_scaled, w_scaled, width)
+        begin_lines(scaled_carried)
     for unit in range(first_run + start, first_run + stop):
         for row in range(unit * run, min(rows, (unit + 1) * run)):
             centre, scale = load1(F32, centres, row), load1(F32, scales, row)
@@ -407,7 +410,10 @@ def gradients(
                 )
                 if p_scaled is not None:
                     place = piece_out(tag, p_scaled, scaled_step, w_scaled, row, begin, s_out)
-                    sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
+                    if scaled_lines:
+                        sweep_lines(_scaled, (tag, x, centre, scale), tag, place, n, scaled_carried)
+                    else:
+                        sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
                     put_piece(tag, p_scaled, scaled_step, w_scaled, row, width, begin, n, s_out)
                 if p_out != 0:
                     place = piece_out(tag, p_out, out_step, w_out, row, begin, s_out)
@@ -421,4 +427,6 @@ def gradients(
     end_walk(s_x)
     if stream:
         finish_lines(carried)
+        if p_scaled is not None:
+            finish_lines(scaled_carried)
         fence()
