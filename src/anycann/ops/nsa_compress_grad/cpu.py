@@ -145,7 +145,7 @@ def _under_many(
 
 @apart
 def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int, ahead: int, exponent: int) -> bool:
-    """Whether all numbers are usual: 0, or of a size from 2^-exponent to 2^exponent. The target has room for a multiple of 16."""
+    """Whether all numbers are usual: 0, or of a size from 2^-exponent to 2^exponent. A target has room for a multiple of 16; 0: none."""
     least, span, strange = (127 - exponent) << 23, 2 * exponent << 23, splat(0.0) > 0.0
     for d in range(0, n, RUN_D):
         count = min(RUN_D, n - d)
@@ -155,7 +155,8 @@ def _widen_row(tag: Tag, row: int, step: int, n: int, target: int, scratch: int,
             v = load_tail(tag, run, i, count - i)
             size = bits(v) & 0x7FFFFFFF
             strange = strange | (size < least) & (size != 0) | (size > least + span)
-            store(F32, target, d + i, v)
+            if target != 0:
+                store(F32, target, d + i, v)
     return not any_lane(strange)
 
 
@@ -283,10 +284,12 @@ def _units(
         head = (unit - chunk * groups) * group
         last_head = min(head + group, heads)
         usual = block > 0  # not a literal, for which functions would be compiled once more
-        for w in range(block):
-            weights = addresses[2] + (w * strides[2][0] + head * strides[2][1]) * itemsize(tag)
-            ahead = strides[2][0] * itemsize(tag)
-            usual = _widen_row(tag, weights, strides[2][1], last_head - head, rows, scratch[0], ahead, types.intp(_WEIGHTS)) and usual
+        row_step, step = strides[2]
+        at_once = block if step == 1 and row_step == last_head - head else 1  # rows of weights
+        for w in range(0, block, at_once):
+            weights, n = addresses[2] + (w * row_step + head * step) * itemsize(tag), at_once * (last_head - head)
+            ahead, nowhere = row_step * itemsize(tag), 0 * block
+            usual = _widen_row(tag, weights, step, n, nowhere, scratch[0], ahead, types.intp(_WEIGHTS)) and usual
         store1_i64(scratch[3], _WIDENED, 0)
         store1_i64(scratch[3], _STRANGE, -1)
         for i in range(block * group):
