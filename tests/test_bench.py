@@ -417,6 +417,8 @@ def test_picture(small_report, tmp_path):
     ("arguments", "message"),
     [
         (["--peers", "torsh"], "--peers torsh: must be some of torch, compile, numpy, or none"),
+        (["--peers", "liger"], "--peers liger: must be some of torch, compile, numpy, or none"),
+        (["--device", "cuda", "--peers", "numpy"], "--peers numpy: must be some of torch, compile, liger, quack, te, or none"),
         (["--workload", "huge"], "nothing to measure: workloads are small, mean"),
         (["--dtype", "int8"], "nothing to measure"),
     ],

@@ -19,7 +19,6 @@ __all__ = ["bench_command"]
 Result = Mapping[str, Any]
 
 PEERS = "torch,compile,numpy"
-GPU_PEERS = "torch,compile,liger,quack,te"
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 COLUMNS = {  # of the table of results, and the width that each needs
     "workload": 6,
@@ -42,7 +41,12 @@ def bench_command(
         str | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON; - writes JSON only, to standard output.")
     ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="Also draw bytes per second and ratios; needs matplotlib.")] = None,
-    peers: Annotated[str, typer.Option(metavar="NAMES", help="Whom to compare with: torch, compile, numpy; or none.")] = PEERS,
+    peers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Whom to compare with: torch, compile, numpy (on a GPU torch, compile, liger, quack, te); or none."
+        ),
+    ] = PEERS,
     threads: Annotated[
         list[int] | None, typer.Option(metavar="N", min=1, help="Number of threads; may be repeated. Default: 1 and all cores.")
     ] = None,
@@ -66,9 +70,8 @@ def bench_command(
     if plot is not None and not picture.available():
         raise Wrong("--plot needs matplotlib: pip install 'anycann[bench]'")
     if device != "cpu":
-        peers = GPU_PEERS if peers == PEERS else peers
         threads, todo = [1], [job for job in todo if job.operator.has_kernels("gpu")]
-    settings = _settings(peers, threads, repeat, quick, overhead=workload is None and device == "cpu")
+    settings = _settings(peers, threads, repeat, quick, device, overhead=workload is None and device == "cpu")
     out = console(stderr=json == "-")
     report = _measured(todo, settings, out, device)
     if json is not None:
@@ -78,16 +81,18 @@ def bench_command(
     raise typer.Exit(0 if report["right"] else 1)
 
 
-def _settings(peers: str, threads: Sequence[int] | None, repeat: int | None, quick: bool, overhead: bool) -> "Settings":
+def _settings(peers: str, threads: Sequence[int] | None, repeat: int | None, quick: bool, device: str, overhead: bool) -> "Settings":
     from anycann.bench import machine
     from anycann.bench.peers import GPU_LIBRARIES, LIBRARIES
     from anycann.bench.race import Rules
     from anycann.bench.run import Settings
 
-    libraries = tuple(dict.fromkeys(name.strip() for name in peers.split(",") if name.strip() and name.strip() != "none"))
+    known = LIBRARIES if device == "cpu" else GPU_LIBRARIES
+    asked = [*known] if peers == PEERS else [name.strip() for name in peers.split(",")]
+    libraries = tuple(dict.fromkeys(name for name in asked if name not in ("", "none")))
     for name in libraries:
-        if name not in LIBRARIES | GPU_LIBRARIES:
-            raise Wrong(f"--peers {name}: must be some of {', '.join(LIBRARIES)}, or none")
+        if name not in known:
+            raise Wrong(f"--peers {name}: must be some of {', '.join(known)}, or none")
     rules = Rules(repeat or (5 if quick else 21), 5.0 if quick else 60.0, libraries)
     counts = threads or (1, machine.cores())
     return Settings(rules, tuple(dict.fromkeys(counts)), quick, overhead=overhead)
