@@ -62,6 +62,7 @@ from anycann.backends.cpu_simd import (
     splat,
     splat_d,
     splat_i,
+    store,
     store_f64,
     store_tail,
     sum_lanes,
@@ -300,15 +301,16 @@ def _summed(tag: Tag, totals: tuple[Any, Any, Any], d: Any, v: Any, weight: Any,
 
 
 @device
-def _add_columns(sums: tuple[int, int], d: Any, v: Any, centre: float, scale: float, i: int, m: int, begin: bool) -> None:
-    """Add m elements of d * (v - centre) * scale to the first sums, and of d to the second; `begin`: to nothing."""
-    (first, second), term = sums, d * ((v - splat(centre)) * splat(scale))
-    if begin:
-        store_tail(F32, first, i, splat(-0.0) + term, m)
-        store_tail(F32, second, i, splat(-0.0) + d, m)
-    else:
-        store_tail(F32, first, i, load_tail(F32, first, i, m) + term, m)
-        store_tail(F32, second, i, load_tail(F32, second, i, m) + d, m)
+def _add_columns(sums: tuple[int, int], d: Any, v: Any, centre: float, scale: float, i: int, begin: bool) -> None:
+    """Add 16 elements of d * (v - centre) * scale to the first sums, and of d to the second; `begin`: to nothing.
+
+    Sums have room for a multiple of 16, and what is beyond a row matters to nobody.
+    """
+    first = second = splat(-0.0)
+    if not begin:
+        first, second = load(F32, sums[0], i), load(F32, sums[1], i)
+    store(F32, sums[0], i, first + d * ((v - splat(centre)) * splat(scale)))
+    store(F32, sums[1], i, second + d)
 
 
 @partitioned
@@ -381,20 +383,17 @@ def gradients(
                         d, v = load(tag, dy, i), load(tag, x, i)
                         totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, full), splat(centre))
                         if sums is not None:
-                            _add_columns(columns, d, v, centre, scale, i, full, begins)
-                    if tail > 0:
-                        i = n - tail
-                        there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
-                        d, v = load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail)
-                        totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, tail), there)
-                        if sums is not None:
-                            _add_columns(columns, d, v, centre, scale, i, tail, begins)
+                            _add_columns(columns, d, v, centre, scale, i, begins)
                 elif sums is not None:
                     for i in range(0, n - tail, LANES):
-                        _add_columns(columns, load(tag, dy, i), load(tag, x, i), centre, scale, i, full, begins)
-                    if tail > 0:
-                        i = n - tail
-                        _add_columns(columns, load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail), centre, scale, i, tail, begins)
+                        _add_columns(columns, load(tag, dy, i), load(tag, x, i), centre, scale, i, begins)
+                if tail > 0:
+                    i = n - tail
+                    there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
+                    d, v = load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail)
+                    totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, tail), there)
+                    if sums is not None:
+                        _add_columns(columns, d, v, centre, scale, i, begins)
             if p_out != 0:
                 cube = r * r * r * sum_lanes(totals[1]) / width
                 slope, base = -cube, -r * sum_lanes(totals[0]) / width
