@@ -114,6 +114,7 @@ def described(compiled: Any) -> dict[str, Any]:
         "fma": len(re.findall(r"fma\.rn\.f32", ptx)),
         "double fma": len(re.findall(r"fma\.rn\.f64", ptx)),
         "contractible": len(re.findall(r"\b(?:mul|add|sub)\.f(?:32|64)", ptx)),  # ptxas must leave .rn as it is
+        "approximate": re.findall(r"\b[a-z0-9.]+\.(?:approx|full|ftz)\b\S*", ptx),  # quotients, roots, or subnormal numbers as zero
         "atomics": len(re.findall(r"\b(?:atom|red)\.", ptx)),
         "sass": {name: len(re.findall(rf"\b{name}\b", sass)) for name in WANTED},
     }
