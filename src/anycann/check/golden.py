@@ -90,8 +90,8 @@ def _splits(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any])
             yield _Split(shape[end], dict.fromkeys([*sliced, *(param.name for param in spec.outputs)], end))
         return
     first = {param.axes[0] for param in spec.outputs if param.axes}
-    axes = described(spec, {name: from_array(array, name) for name, array in inputs.items()}, attrs).axes
-    if len(first) == 1 and all(param.axes for param in spec.outputs) and is_group(*first) and axes[next(iter(first))]:
+    grouped = len(first) == 1 and all(param.axes for param in spec.outputs) and is_group(*first)
+    if grouped and described(spec, {name: from_array(array, name) for name, array in inputs.items()}, attrs).axes[next(iter(first))]:
         places = {param.name: 0 for param in spec.tensors if first.issuperset(param.axes[:1])}
         yield _Split(next(array.shape[0] for name, array in inputs.items() if name in places), places)
     computed = {rule.axis for rule in spec.rules if isinstance(rule, Let)}  # no slices of inputs that know nothing of them
