@@ -183,6 +183,8 @@ def test_nothing_depends_on_threads_or_repeats(dtype):
     lengths = (0, 700, 1500, 2300)
     values = operands(2300, 5, 80, 32, dtype)
     assert for_all_threads(lambda: call(*values, lengths, 32, 16)) == {expected(*values, lengths, 32, 16).tobytes()}
+    wide = operands(64, 1, 2048, 32, dtype)  # more threads than heads, whose columns are more than a unit has
+    assert for_all_threads(lambda: call(*wide, None, 32, 16)) == {expected(*wide, None, 32, 16).tobytes()}
     few = operands(100, 2, 16, 32, dtype)
     assert len({call(*few, None, 32, 16).tobytes() for _ in range(100)}) == 1
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-__all__ = ["get_num_threads", "set_num_threads", "when_changed"]
+__all__ = ["get_num_threads", "group_size", "set_num_threads", "when_changed"]
 
 _chosen: int | None = None
 _told: list[Callable[[], None]] = []
@@ -43,3 +43,14 @@ def get_num_threads() -> int:
         else:
             _chosen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _chosen
+
+
+def group_size(count: int, most: int, enough: int, parts: int) -> int:
+    """How many of `count` things a unit of work takes: up to `most`, at least one.
+
+    Groups of more than `enough` are halved while the units, `parts` times as many as groups, are fewer than the threads.
+    """
+    size = max(1, min(count, most))
+    while size > max(1, enough) and parts * -(-count // size) < get_num_threads():
+        size = -(-size // 2)
+    return size

@@ -30,7 +30,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
 )
 from anycann.backends.cpu_threads import partitioned, whole
-from anycann.backends.threads import get_num_threads
+from anycann.backends.threads import group_size
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress.spec import RUN_W
 from anycann.ops.windows import sequences
@@ -38,7 +38,7 @@ from anycann.ops.windows import sequences
 __all__ = ["plan"]
 
 _TILE = 4 * LANES  # columns that are added up in registers
-_COLUMNS, _FEWEST = 8192, 1024  # of a unit, about, where there are many; where there are more threads than units
+_COLUMNS, _ENOUGH = 8192, 1024  # of a unit, about, where there are many; where there are more threads than units
 _WINDOWS = 64  # of a unit, at most
 
 Window = tuple[int, int, int, bool, bool]  # weights of the run, totals, result; begins with the run, ends with it
@@ -232,21 +232,13 @@ def _firsts(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride
     return Held(np.concatenate(parts))
 
 
-def _group(heads: int, width: int, parts: int) -> int:
-    """Heads of a unit: their columns lie side by side, so the more the better, as long as there is a unit for every thread."""
-    group = min(heads, max(1, _COLUMNS // width))
-    while group * width > _FEWEST and parts * -(-heads // group) < get_num_threads():
-        group = -(-group // 2)
-    return group
-
-
 def plan(call: Call) -> tuple[int, Launch]:
     """The workspace holds the weights as float32, then for each unit the totals of the windows that it is in."""
     x, weight, out = call.tensors
     heads, width, block, stride = call.axes["N"], call.axes["D"], call.axes["W"], call.attrs["compressStride"]
     tag, windows = tag_of(x.dtype.name), out.shape[0]
     firsts, parts = _firsts(call.attrs["actSeqLenOptional"], call.axes["T"], block, stride), -(-windows // _WINDOWS)
-    group = _group(heads, width, parts)
+    group = group_size(heads, _COLUMNS // width, _ENOUGH // width, parts)  # their columns lie side by side: the more the better
     sizes, units = (windows, heads, width, block, stride, group), parts * -(-heads // group)
     slots, slot_bytes = -(-heads * block // 16) * 64, -(-block // stride) * group * width * 4
     widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)

@@ -53,7 +53,7 @@ from anycann.backends.cpu_simd import (
     widen,
 )
 from anycann.backends.cpu_threads import claim, partitioned, release
-from anycann.backends.threads import get_num_threads
+from anycann.backends.threads import get_num_threads, group_size
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress_grad.spec import RUN_D, TOKENS_PER_PARTIAL
 from anycann.ops.windows import sequences
@@ -352,14 +352,6 @@ def _tables(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride
     return Held(table), Held(firsts.astype(np.int64))
 
 
-def _group(heads: int, chunks: int, block: int) -> int:
-    """Heads of a unit: as many as leave a unit for every thread, and whose lanes stay in the cache."""
-    group = max(1, min(heads, _CACHED // (block * _LANE_BYTES)))
-    while group > 1 and chunks * -(-heads // group) < get_num_threads():
-        group = -(-group // 2)
-    return group
-
-
 def plan(call: Call) -> tuple[int, Launch]:
     """The workspace holds the partial sums of weightGrad; for each thread lanes of sums, widened rows of outputGrad and one of -0.0."""
     tokens, heads, width, block = (call.axes[axis] for axis in "TNDW")
@@ -367,7 +359,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     tag = tag_of(call["input"].dtype.name)
     table, firsts = _tables(call.attrs["actSeqLenOptional"], tokens, block, stride)
     chunks, pitch = len(firsts.array), block * heads
-    group = _group(heads, chunks, block)
+    group = group_size(heads, _CACHED // (block * _LANE_BYTES), 1, chunks)  # heads of a unit, whose lanes stay in the cache
     units = chunks * -(-heads // group)
     slot_bytes = block * group * _LANE_BYTES + (-(-block // stride) * group + 1) * width * 4
     slots, o_locks = min(units, get_num_threads()) if units > 1 else 0, -(-(chunks * pitch + LANES) // 8) * 64
