@@ -244,20 +244,6 @@ def _product(tag: Tag, x: Any, weight: Any) -> Any:
     return _exact_product if tag == F32 else _rounded_product
 
 
-def _plus_exact_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
-    return fma(widen(x), weight, total)
-
-
-def _plus_rounded_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
-    return total + widen(x * weight)
-
-
-@by_tag
-def _plus_product(tag: Tag, total: Any, x: Any, weight: Any) -> Any:
-    """total + `_product`."""
-    return _plus_exact_product if tag == F32 else _plus_rounded_product
-
-
 @device
 def _difference(tag: Tag, x: Any, y: Any) -> Any:
     """x - y as float64, exactly where results are float32."""
@@ -296,8 +282,8 @@ def _scaled(given: tuple[Tag, int, float, float], i: int, m: int) -> Any:
 def _summed(tag: Tag, totals: tuple[Any, Any, Any], d: Any, v: Any, weight: Any, centre: Any) -> tuple[Any, Any, Any]:
     """The sums of a, a * c and c with those of 16 more elements."""
     total_a, total_ac, total_c = totals
-    c = _difference(tag, v, centre)
-    return _plus_product(tag, total_a, d, weight), fma(_product(tag, d, weight), c, total_ac), total_c + c
+    a, c = _product(tag, d, weight), _difference(tag, v, centre)
+    return total_a + a, fma(a, c, total_ac), total_c + c
 
 
 @device
@@ -372,7 +358,6 @@ def gradients(
                     piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
                     piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
                 )
-                columns = 0 * begin, 0 * begin
                 if sums is not None:
                     gamma = sums + 8 * (unit - first_run) * pitch + 4 * begin
                     columns = gamma, gamma + 4 * pitch

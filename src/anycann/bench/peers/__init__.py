@@ -36,7 +36,7 @@ def of(problem: Problem, libraries: Sequence[str]) -> list[Peer]:
 
         found += with_torch.eager(problem) if "torch" in libraries else []
         found += with_torch.compiled(problem) if "compile" in libraries else []
-    if {"liger", "quack", "te"} & set(libraries):
+    if set(libraries) & (GPU_LIBRARIES.keys() - LIBRARIES.keys()):
         from anycann.bench.peers import with_gpu_libraries
 
         found += with_gpu_libraries.of(problem, libraries)
