@@ -19,6 +19,7 @@ from anycann.backends.cpu_program import parallel
 from anycann.backends.cpu_simd import load1_i64, store1_i64
 from anycann.backends.cpu_system import add_to_word
 from anycann.backends.cpu_threads import claim, partitioned, release
+from anycann.backends.threads import group_size
 from anycann.runtime import operator_of
 
 ONE = types.intp
@@ -235,3 +236,17 @@ assert len(done) == 2
 def test_kernels_need_little_stack():
     found = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, timeout=300, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "alone", "among_eight"),
+    [((64, 64, 8, 1), 64, 8), ((64, 16, 1, 8), 16, 16), ((5, 64, 1, 1), 5, 1), ((1, 0, 0, 1), 1, 1), ((3, 100, 0, 2), 3, 1)],
+)
+def test_groups_leave_work_for_every_thread_but_are_never_empty(arguments, alone, among_eight):
+    before = anycann.get_num_threads()
+    try:
+        for threads, size in ((1, alone), (8, among_eight)):
+            anycann.set_num_threads(threads)
+            assert group_size(*arguments) == size
+    finally:
+        anycann.set_num_threads(before)
