@@ -17,6 +17,7 @@ __all__ = ["cores", "describe", "has", "last_level_cache", "memory", "versions",
 
 _FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512bf16", "avx512fp16", "avx2", "fma", "f16c", "neon", "fullfp16", "bf16", "sve")
 _LAST_LEVEL = 32 << 20  # where the system does not say
+_OF_A_CORE = 16 << 20  # more of a cache than CPUs have for each core: a virtual machine names that of its host, whose cores are others' too
 
 
 def cores() -> int:
@@ -52,8 +53,8 @@ def _caches() -> dict[str, int]:
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache, or a guess where the system does not say."""
-    return max(_caches().values(), default=_LAST_LEVEL)
+    """Bytes of the largest cache, as far as they can be this machine's own; a guess where the system does not say."""
+    return min(max(_caches().values(), default=_LAST_LEVEL), _OF_A_CORE * (os.cpu_count() or 1))
 
 
 def _processor() -> str:
