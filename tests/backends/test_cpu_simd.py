@@ -17,6 +17,7 @@ from numba import types
 from numba.core.errors import TypingError
 
 from anycann.backends.cpu import device
+from anycann.backends.cpu_blocks import entries
 from anycann.backends.cpu_math import Piecewise, Polynomial, piecewise, polynomial
 from anycann.backends.cpu_simd import (
     BF16,
@@ -462,6 +463,18 @@ def test_lookups_and_gathers():
         values = np.array(constants.values, np.float32)
         np.testing.assert_array_equal(got[row], values[index % values.size])
     np.testing.assert_array_equal(got[3], 2 * table[index & 0xFFFF])
+
+
+def entries_of_all(table, words, out):
+    for i in range(0, 65536, LANES):
+        store(F32, out, i, entries(table, words, i))
+
+
+def test_entries_of_all_words_one_load_each_or_gathered():
+    words, table = RNG.permutation(65536).astype(np.uint16), RNG.standard_normal(65536).astype(np.float32)
+    got = np.zeros(65536, np.float32)
+    compiled(entries_of_all, *[INTP] * 3)(*ints(table, words, got))
+    np.testing.assert_array_equal(got, table[words])
 
 
 CUBIC = Polynomial(tuple(RNG.standard_normal(4).astype(np.float32).tolist()))

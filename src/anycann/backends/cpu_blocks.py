@@ -41,6 +41,7 @@ from anycann.backends.cpu_simd import (
     load_tail,
     narrow,
     prefetch,
+    reads_ahead,
     select,
     splat_i,
     store,
@@ -403,8 +404,10 @@ def fetch(operand: Operand, i: int, m: int) -> Any:
 
 @device
 def fetch_only(operand: Operand, i: int, m: int) -> Any:
-    """`fetch` where nothing is written: the hardware's own prefetching is the best then."""
-    tag, address, step, _ = operand
+    """`fetch` where nothing is written."""
+    tag, address, step, ahead = operand
+    if not reads_ahead():
+        prefetch(address + i * step * itemsize(tag) + ahead)
     return load_tail(tag, address, i * step, m)
 
 

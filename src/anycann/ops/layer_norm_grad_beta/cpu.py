@@ -25,6 +25,7 @@ from anycann.backends.cpu_simd import (
     load_f64,
     load_tail,
     prefetch_far,
+    reads_ahead,
     splat,
     store,
     store_f64,
@@ -143,6 +144,8 @@ def _partial_sums(
         x = dy = types.intp(0)
         if copied > 0:
             x_step, dy_step = n * size if x_stride != 1 else x_step, n * size if dy_stride != 1 else dy_step
+        if width < _NARROW and reads_ahead():
+            x_ahead = dy_ahead = 0 * width
         steps, filled = (x_step, dy_step, x_ahead, dy_ahead), row
         while row < last:
             begin, end = row, min(last, row + ROWS_PER_RUN)
@@ -220,7 +223,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     size = x.dtype.itemsize
     together = 0 if not regular else 4 if width * size >= _PAGE or 2 * rows * width * size <= _CACHED or not all(in_place) else 1
     row_steps = [nest[0][1] * size for nest in nests]
-    aheads = [step * together if together > 1 else _PAGE if regular and all(in_place) and width >= _NARROW else 0 for step in row_steps]
+    aheads = [step * together if together > 1 else _PAGE if regular and all(in_place) else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST
