@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, store_sums
+from anycann.backends.cpu_blocks import AHEAD, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
@@ -24,6 +24,7 @@ from anycann.backends.cpu_simd import (
     load,
     load_f64,
     load_tail,
+    prefetch,
     prefetch_far,
     reads_ahead,
     splat,
@@ -78,8 +79,12 @@ def _add_pair(
     for _ in range(count):
         if x_ahead != 0:
             for line in range(i * itemsize(tag), (i + _PAIR) * itemsize(tag), _LINE):
-                prefetch_far(x + x_ahead + line)
-                prefetch_far(dy + dy_ahead + line)
+                if count == 1 and not reads_ahead():
+                    prefetch(x + x_ahead + line)
+                    prefetch(dy + dy_ahead + line)
+                else:
+                    prefetch_far(x + x_ahead + line)
+                    prefetch_far(dy + dy_ahead + line)
         d0, d1 = load_tail(tag, dy, i, low), load_tail(tag, dy, i + LANES, high)
         g0, g1 = g0 + d0 * load_tail(tag, x, i, low), g1 + d1 * load_tail(tag, x, i + LANES, high)
         b0, b1 = b0 + d0, b1 + d1
@@ -144,8 +149,10 @@ def _partial_sums(
         x = dy = types.intp(0)
         if copied > 0:
             x_step, dy_step = n * size if x_stride != 1 else x_step, n * size if dy_stride != 1 else dy_step
-        if width < _NARROW and reads_ahead():
-            x_ahead = dy_ahead = 0 * width
+        if together == 1 and x_ahead != 0:
+            x_ahead = dy_ahead = types.intp(AHEAD)
+            if reads_ahead():
+                x_ahead = dy_ahead = _PAGE * types.intp(width >= _NARROW)
         steps, filled = (x_step, dy_step, x_ahead, dy_ahead), row
         while row < last:
             begin, end = row, min(last, row + ROWS_PER_RUN)
