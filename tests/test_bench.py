@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -304,6 +305,25 @@ def test_turns_and_spreads():
     assert timing.ratios({0: 2.0, 1: 9.0, 2: 6.0}, {0: 1.0, 2: 2.0}) == (2.5, 2.25, 2.75, 2)
     with pytest.raises(ValueError, match="no samples"):
         timing.spread([])
+
+
+def test_a_first_call_that_compiles_foretells_nothing(monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock))
+
+    def takes(*seconds):
+        left = list(seconds)
+
+        def call():
+            nonlocal clock
+            clock += left.pop(0)
+
+        found = timing.foretold(call)
+        return pytest.approx(found), left
+
+    assert takes(5.0, 0.25, 1.0) == (0.25, [1.0])
+    assert takes(5.0, 6.0) == (5.0, [])
+    assert takes(0.0625, 0.25) == (0.0625, [0.25])
 
 
 def test_targets_name_what_exists():

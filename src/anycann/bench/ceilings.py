@@ -14,7 +14,7 @@ from anycann.backends.cpu_program import parallel
 from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, store, store_stream
 from anycann.backends.cpu_threads import PartitionedKernel, partitioned
 from anycann.bench import machine
-from anycann.bench.timing import Spread, once, round_robin, spread
+from anycann.bench.timing import Spread, foretold, round_robin, spread
 from anycann.runtime import aligned_bytes
 from anycann.tensor import address_of
 
@@ -192,7 +192,7 @@ class Ceilings:
 
     def _choose(self, name: str, mix: Mix, size: int, variants: Sequence[tuple[str, Callable[[], None]]]) -> Ceiling:
         calls = [call for _, call in variants]
-        expected = [once(call) for call in calls]
+        expected = [foretold(call) for call in calls]
         spreads = [spread(list(seconds.values())) for seconds in round_robin(calls, [self.repeat] * len(calls), expected)]
         best = min(range(len(calls)), key=lambda i: spreads[i].median)
         return Ceiling(name, mix, variants[best][0], size, spreads[best], calls[best])

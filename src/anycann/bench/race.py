@@ -13,7 +13,7 @@ from anycann.bench.ceilings import Ceiling, Ceilings, Mix
 from anycann.bench.peers import Peer
 from anycann.bench.problems import Judgement, Problem
 from anycann.bench.threads import threads as use_threads
-from anycann.bench.timing import Spread, once, ratios, round_robin, spread
+from anycann.bench.timing import Spread, foretold, ratios, round_robin, spread
 
 __all__ = ["Contender", "Race", "Rules", "WrongResult", "race"]
 
@@ -186,7 +186,7 @@ def _race(problem: Problem, threads: int, rules: Rules, ceilings: Ceilings, cach
     beyond = problem.bytes_read + problem.bytes_written > 2 * cache
     ceiling = ceilings.nearest(_mix(problem), threads) if beyond else None
     running: Sequence[Contender] = [*ours, *(peer for peer in others if peer.state == "ok")]
-    calls, expected = [contender.call for contender in running], [once(contender.call) for contender in running]
+    calls, expected = [contender.call for contender in running], [foretold(contender.call) for contender in running]
     rounds = [_rounds(contender, seconds, rules) for contender, seconds in zip(running, expected, strict=True)]
     if ceiling is not None:
         calls.append(ceiling.run)

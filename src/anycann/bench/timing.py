@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Spread", "once", "per_call", "ratios", "round_robin", "spread"]
+__all__ = ["Spread", "foretold", "per_call", "ratios", "round_robin", "spread"]
 
 
 SETTLE = 0.02  # seconds for which OpenMP threads may go on spinning after their work, and take a core from the next contender
@@ -32,13 +32,19 @@ def spread(samples: Sequence[float]) -> Spread:
     return Spread(median, q1, q3, len(samples))
 
 
-def once(call: Callable[[], Any]) -> float:
+def _once(call: Callable[[], Any]) -> float:
     """Seconds of one call. Dropping its result is not counted."""
     start = time.perf_counter()
     result = call()
     seconds = time.perf_counter() - start
     del result
     return seconds
+
+
+def foretold(call: Callable[[], Any]) -> float:
+    """Seconds of one call of those to come. The first may have code to compile, so a long one is repeated."""
+    first = _once(call)
+    return min(first, _once(call)) if first >= LONG else first
 
 
 def _settle(call: Callable[[], Any], expected: float) -> None:
@@ -68,7 +74,7 @@ def round_robin(calls: Sequence[Callable[[], Any]], rounds: Sequence[int], expec
                 i = (place + number) % len(calls)
                 if (number + 1) * rounds[i] // total > number * rounds[i] // total:
                     _settle(calls[i], expected[i])
-                    seconds[i][number] = once(calls[i])
+                    seconds[i][number] = _once(calls[i])
     finally:
         if collecting:
             gc.enable()
@@ -91,5 +97,5 @@ def per_call(calls: Sequence[Callable[[], Any]], repeat: int, loops: int) -> lis
         return many
 
     batches = [looped(call) for call in calls]
-    timed = round_robin(batches, [repeat] * len(batches), [once(batch) for batch in batches])
+    timed = round_robin(batches, [repeat] * len(batches), [foretold(batch) for batch in batches])
     return [spread([value / loops for value in seconds.values()]) for seconds in timed]

@@ -17,7 +17,7 @@ __all__ = ["Finding", "findings"]
 
 NEEDED = ("numpy", "ml_dtypes", "numba", "llvmlite", "cffi", "typer", "rich")
 OPTIONAL = ("torch", "triton", "mpmath")
-FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
+FEATURES = ("avx512f", "avx512bw", "avx512bf16", "avx512fp16", "avx2", "fma", "f16c", "neon", "sve")
 
 
 class Finding(NamedTuple):
