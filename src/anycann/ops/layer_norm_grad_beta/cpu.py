@@ -136,6 +136,10 @@ def _partial_sums(
     copies = reserve(types.intp(2 * _COPIES)) if copied > 0 else 0 * copied
     s_x, s_dy = copies, copies + _COPIES
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
+    if together == 1 and x_ahead != 0:
+        x_ahead = dy_ahead = types.intp(AHEAD)
+        if reads_ahead():
+            x_ahead = dy_ahead = _PAGE * types.intp(width >= _NARROW)
     for unit in range(start, stop):
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
@@ -149,10 +153,6 @@ def _partial_sums(
         x = dy = types.intp(0)
         if copied > 0:
             x_step, dy_step = n * size if x_stride != 1 else x_step, n * size if dy_stride != 1 else dy_step
-        if together == 1 and x_ahead != 0:
-            x_ahead = dy_ahead = types.intp(AHEAD)
-            if reads_ahead():
-                x_ahead = dy_ahead = _PAGE * types.intp(width >= _NARROW)
         steps, filled = (x_step, dy_step, x_ahead, dy_ahead), row
         while row < last:
             begin, end = row, min(last, row + ROWS_PER_RUN)
