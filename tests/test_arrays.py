@@ -1,6 +1,7 @@
 """Arrays of every kind and layout through the Python functions: read where they lie, results of the first array's kind, out= honoured."""
 
 import ctypes
+import functools
 import gc
 import itertools
 import random
@@ -14,6 +15,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import anycann
 from anycann import aclnn
@@ -514,6 +518,71 @@ def test_torch_tensors_whose_memory_is_not_their_value_are_refused(fact: Fact) -
             call.python(**{name: value})
     with pytest.raises((RuntimeError, TypeError), match=fact.python[name]):
         call.python(**{name: tensor.to("meta")})
+
+
+def _fake(tensor: Any) -> Any:
+    with FakeTensorMode() as mode:
+        return mode.from_tensor(tensor)
+
+
+@by_operator
+def test_torch_tensors_that_have_no_memory_of_their_own_are_refused(fact: Fact) -> None:
+    """Their addresses are null or those of other tensors: these calls ended the process once."""
+    call = sample(fact, "float32")
+    name = fact.inputs[0]
+    tensors = {other: to_torch(array) for other, array in call.inputs.items()}
+
+    def inside(value: Any) -> Any:
+        with pytest.raises((RuntimeError, TypeError), match=rf"{fact.python[name]} (is no plain torch tensor|requires grad).*torch\.ops"):
+            call.python(**(tensors | {name: value}))
+        return tensors[name].sum()
+
+    for _ in range(3):
+        call.python(**tensors)
+        inside(_fake(tensors[name]))
+        inside(torch._efficientzerotensor(tensors[name].shape))
+        torch.func.vmap(lambda value: (inside(value), value)[1])(tensors[name][None])
+        torch.func.functionalize(inside)(tensors[name])
+        torch.func.grad(inside)(tensors[name])
+        with pytest.raises((RuntimeError, TypeError), match=r"out.*is no plain torch tensor"):
+            call.python(**tensors, out=passed([_fake(to_torch(output)) for output in call.outputs()]))
+
+
+@by_operator
+def test_while_torch_traces_plain_functions_refuse_to_run_unseen(fact: Fact) -> None:
+    call = sample(fact, "float32")
+    tensors = {other: to_torch(array) for other, array in call.inputs.items()}
+    first = tensors[fact.inputs[0]]
+
+    def refused(outs: Any, _: Any) -> Any:
+        with pytest.raises(TypeError, match=r"PyTorch is tracing"):
+            call.python(**tensors, out=outs)
+        return first * 2
+
+    for made in (True, True, False):
+        outs = None if made else passed([to_torch(output) for output in call.outputs()])
+        call.python(**tensors, out=outs)
+        make_fx(functools.partial(refused, outs), tracing_mode="real")(first)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            refused(outs, first)
+        with FlopCounterMode(display=False):  # sees less than it might, but does no harm
+            results = listed(call.python(**tensors, out=outs))
+        assert all(same_bits(from_torch(result), expected) for result, expected in zip(results, call.results(), strict=True))
+
+
+@by_operator
+def test_results_are_on_the_cpu_whatever_device_torch_uses_by_default(fact: Fact) -> None:
+    call = sample(fact, "float32")
+    tensors = {other: to_torch(array) for other, array in call.inputs.items()}
+    with torch.device("meta"):
+        for _ in range(3):
+            results = listed(call.python(**tensors))
+            assert all(same_bits(from_torch(result), expected) for result, expected in zip(results, call.results(), strict=True))
+
+
+def test_torch_compile_names_the_operator_that_belongs_into_a_graph() -> None:
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"anycann\.gelu_v2 only sees memory.*torch\.ops\.anycann\.gelu_v2"):
+        torch.compile(lambda x: anycann.gelu_v2(x * 2) + 1, backend="eager", fullgraph=True)(torch.linspace(-3, 3, 64))
 
 
 @by_operator

@@ -148,7 +148,7 @@ def pinned(size: int, device: str) -> tuple[object, int] | None:
     """Page-locked memory of the host: its owner and its address; None where there is not enough."""
     torch = need("memory", device)
     try:
-        owner = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        owner = torch.empty(size, dtype=torch.uint8, pin_memory=True, device="cpu")
     except RuntimeError:  # torch has no name for it
         return None
     return owner, owner.data_ptr()

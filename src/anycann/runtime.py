@@ -19,7 +19,7 @@ from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
 from anycann.tensor import ABSENT, Tensor, address_of, from_array, maker_like, new_like, sketch, strides_like, torch_kinds
-from anycann.torch_match import torch_matcher
+from anycann.torch_match import dispatch_modes, torch_matcher
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
 
@@ -164,7 +164,8 @@ class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "fixed", "fixed_of", "launch", "made", "makers", "match", "may_meet", "plan", "product", "run_arrays", "varying_of",
+        "absent", "fixed", "fixed_of", "launch", "made", "makers", "match", "may_meet", "modes", "plan", "product", "run_arrays",
+        "varying_of",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
@@ -183,6 +184,7 @@ class Repeated:
         self.launch: Launch
         self.match: Callable[[tuple[Any, ...]], Sequence[int] | None]
         self.run_arrays: Callable[[tuple[Any, ...], int], bool] | None = None  # compares and runs at once
+        self.modes: Callable[[], int] | None = None  # how many of torch's dispatch modes are in force
         if type(inputs[0]) is np.ndarray:
             from anycann.backends.match import Matcher, Program
 
@@ -195,6 +197,7 @@ class Repeated:
             self.may_meet = len(outs) > 1
         else:
             self.match, self.launch = torch_matcher(arrays), plan.launch if self.made else plan.run  # what is made overlaps nothing
+            self.modes = dispatch_modes()
             self.may_meet = not self.made and len(outs) > 1
 
     @staticmethod
@@ -215,7 +218,7 @@ class Repeated:
 
     def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         """The inputs and the outputs of a call like the latest one, as far as they need no comparison; None if it is another."""
-        if product is not self.product:
+        if product is not self.product or (self.modes is not None and self.modes()):
             return None
         given = self.fixed_of(values)
         if not all(map(operator.is_, given, self.fixed)) and not _are_equal(given, self.fixed):
@@ -387,7 +390,8 @@ class Operator:
     def describes(self, function: F) -> F:
         """Make a function the public one of this operator: documented from the contract, found by `operator_of`."""
         function.__doc__ = docstring(self.spec)
-        vars(function)["operator"] = self
+        reason = f"{self.api} only sees memory: import anycann.torch and call torch.ops.anycann.{self.spec.python} in compiled code"
+        vars(function).update(operator=self, _torchdynamo_disable=True, _torchdynamo_disable_msg=reason)  # of torch.compile
         return function
 
     def call(self, *values: Any, out: Any = None, product: str | None = None) -> Any:

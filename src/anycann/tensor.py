@@ -20,6 +20,7 @@ __all__ = [
     "address_of",
     "contiguous_strides",
     "from_array",
+    "is_plain",
     "maker_like",
     "new_like",
     "out_of_storage",
@@ -163,6 +164,12 @@ def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
         )
     if not (tensor.is_cpu or tensor.is_cuda):
         raise RuntimeError(f"{name} is on device {tensor.device}, and anycann runs on CPUs and CUDA devices: pass {name}.cpu()")
+    if not is_plain(tensor):
+        raise TypeError(
+            f"{name} is no plain torch tensor ({type(tensor).__name__}), or PyTorch is tracing: anycann's plain functions only see "
+            "memory, not what fake tensors, vmap, make_fx, DTensor and the like make of it. Import anycann.torch and call the operator "
+            "as torch.ops.anycann.NAME"
+        )
     name_of_dtype = str(tensor.dtype).removeprefix("torch.")
     dtype = dtypes.DTYPES.get(name_of_dtype) or dtypes.unknown(name_of_dtype, tensor.element_size())
     return Tensor(tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride(), owner=tensor, device=str(tensor.device))
@@ -232,7 +239,7 @@ def maker_like(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], dty
         return _maker(shape, strides, dtype)
     torch = sys.modules["torch"]
     if array.is_cpu and math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
-        return functools.partial(torch.empty_strided, shape, strides, dtype=getattr(torch, dtype.name))
+        return functools.partial(array.new_empty(0, dtype=getattr(torch, dtype.name)).new_empty_strided, shape, strides)
     like = array.new_empty(0)
     return lambda: new_like(like, shape, strides, dtype)[0]
 
@@ -250,7 +257,7 @@ def _maker(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> "C
 def _new_torch(torch: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
     kind = getattr(torch, dtype.name)
     if math.prod(shape) * dtype.itemsize < buffers.POOLED_FROM:
-        return torch.empty_strided(shape, strides, dtype=kind)
+        return torch.empty_strided(shape, strides, dtype=kind, device="cpu")
     made = torch.from_numpy(buffers.empty(shape, np.dtype(f"i{dtype.itemsize}"))).view(kind)
     return made if strides == contiguous_strides(shape) else made.as_strided(shape, strides)
 
@@ -274,14 +281,33 @@ def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
         return value.key, value.start
-    if kind in torch_kinds() and not value.requires_grad and not value.is_neg():
-        try:
-            if value.is_cpu:
-                return (value.dtype, value.shape, value.stride()), value.data_ptr()
-            return ((value.dtype, value.shape, value.stride(), value.device), value.data_ptr()) if value.is_cuda else None
-        except (RuntimeError, NotImplementedError):  # a tensor without strides
-            return None
+    if kind in torch_kinds() and not value.requires_grad and is_plain(value):
+        if value.is_cpu:
+            return (value.dtype, value.shape, value.stride()), value.data_ptr()
+        return (value.dtype, value.shape, value.stride(), value.device), value.data_ptr()
     return None
+
+
+@functools.cache
+def _unusual_keys() -> int:
+    """torch's dispatch keys of all but plain tensors, as bits: sparse and quantized ones, fake ones, those that a transform wraps, …"""
+    keys = sys.modules["torch"]._C.DispatchKey
+    usual = 0
+    for device in ("CPU", "CUDA"):
+        for name in (device, f"Autograd{device}", f"Autocast{device}", "ADInplaceOrView"):
+            usual |= sys.modules["torch"]._C.DispatchKeySet(getattr(keys, name)).raw_repr()
+    return ~usual
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether the value of a torch tensor is what memory holds, on a CPU or a CUDA device, and nothing traces what becomes of it."""
+    inside = sys.modules["torch"]._C
+    if inside._dispatch_keys(tensor).raw_repr() & _unusual_keys():
+        return False
+    tracing = inside._TorchDispatchModeKey
+    return not inside._len_torch_dispatch_stack() or not any(
+        inside._get_dispatch_mode(key) for key in (tracing.FAKE, tracing.FUNCTIONAL, tracing.PROXY)
+    )
 
 
 def torch_kinds() -> tuple[type, ...]:

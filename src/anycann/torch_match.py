@@ -8,11 +8,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anycann.tensor import torch_kinds
+from anycann.tensor import is_plain, torch_kinds
 
-__all__ = ["torch_matcher"]
+__all__ = ["dispatch_modes", "torch_matcher"]
 
 _STATES = 4  # of torch (inference mode, below autograd, …) that are told apart before fields are compared
+
+
+def dispatch_modes() -> Callable[[], int]:
+    """What counts torch's dispatch modes in force: tracing, counting, …"""
+    count: Callable[[], int] = sys.modules["torch"]._C._len_torch_dispatch_stack
+    return count
 
 
 def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[int] | None]:
@@ -54,12 +60,9 @@ def _matcher_by_field(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], list[
         for tensor, (dtype, shape, strides) in zip(given, known, strict=True):
             if type(tensor) not in kinds or tensor.dtype is not dtype or tensor.shape != shape:
                 return None
-            if tensor.requires_grad or tensor.is_neg() or not (tensor.is_cpu if device is None else tensor.device == device):
+            if tensor.requires_grad or not is_plain(tensor) or not (tensor.is_cpu if device is None else tensor.device == device):
                 return None
-            try:
-                if tensor.stride() != strides:
-                    return None
-            except (RuntimeError, NotImplementedError):  # a tensor without strides
+            if tensor.stride() != strides:
                 return None
             found.append(tensor.data_ptr())
         return found

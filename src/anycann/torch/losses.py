@@ -14,7 +14,7 @@ def part_of_gradient(values: Mapping[str, Any], count: int) -> Tensor:
     given = [values[name] for name in ("grad_out", "self", "target")]
     result: Tensor = torch.ops.anycann.smooth_l1_loss_backward(*[tensor.float() for tensor in given], 0, values["beta"])
     if values["reduction"] == 1:
-        result = result * torch.tensor(1 / max(count, 1), dtype=torch.float32)
+        result = result * torch.tensor(1 / max(count, 1), dtype=torch.float32, device="cpu")
     dtype = torch.promote_types(torch.promote_types(given[0].dtype, given[1].dtype), given[2].dtype)
     return result.to(dtype)
 
