@@ -110,6 +110,36 @@ def test_numpy_arrays(name: str, made: bool) -> None:
     same_as_first(anycann.layer_norm_grad_beta, lambda: sums(X, DY, None if made else outs()), OTHERS[name])
 
 
+def norm(shape: Any = (WIDTH,), weight: Any = None, eps: Any = 1e-5) -> Any:
+    return anycann.layer_norm(X, shape, weight, eps=eps)
+
+
+OTHER_ATTRIBUTES: dict[str, Callable[[], Any]] = {
+    "equal": lambda: norm((int("20"),), eps=float("1e-5")),
+    "a list": lambda: norm([WIDTH]),
+    "another shape": lambda: norm(X.shape),
+    "no shape": lambda: norm(()),
+    "a float in the shape": lambda: norm((20.0,)),
+    "NumPy's integer": lambda: norm((np.int64(WIDTH),)),
+    "an array as shape": lambda: norm(np.array([WIDTH])),
+    "arrays in the shape": lambda: norm((np.array([WIDTH, WIDTH]),)),
+    "a number as shape": lambda: norm(WIDTH),
+    "none as shape": lambda: norm(None),
+    "an array that was not there": lambda: norm(weight=DY[0]),
+    "another number": lambda: norm(eps=1e-6),
+    "an integer": lambda: norm(eps=1),
+    "NumPy's number": lambda: norm(eps=np.float64(1e-5)),
+    "an array as number": lambda: norm(eps=np.array([1e-5, 1e-5])),
+    "no number": lambda: norm(eps=float("nan")),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ATTRIBUTES)
+@pytest.mark.parametrize("shape", [(WIDTH,), [WIDTH]], ids=["a tuple", "a list"])
+def test_attributes(name: str, shape: Any) -> None:
+    same_as_first(anycann.layer_norm, lambda: norm(shape), OTHER_ATTRIBUTES[name])
+
+
 def described(array: Any, **changes: Any) -> Any:
     return aclnn.create_tensor(**{"view_dims": array.shape, "dtype": array.dtype, "data": array} | changes)
 

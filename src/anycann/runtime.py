@@ -164,8 +164,8 @@ class Repeated:
     """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "fixed", "fixed_of", "launch", "made", "makers", "match", "may_meet", "modes", "plan", "product", "run_arrays",
-        "varying_of",
+        "absent", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan", "product", "run_arrays",
+        "sequences", "varying_of",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
@@ -175,7 +175,9 @@ class Repeated:
         self.absent = plan.absent
         fixed = [i for i, (attr, value) in enumerate(zip(is_attr, values, strict=True)) if attr or value is None]
         self.fixed_of, self.varying_of = _items(fixed), _items([i for i in range(len(values)) if i not in fixed])
-        self.fixed = tuple([_kept(value) for value in self.fixed_of(values)])  # what must be as it was
+        self.fixed = tuple([_kept(value) for value in self.fixed_of(values)])  # what must be as it was, in kind, too
+        self.kinds = [*map(type, self.fixed)]
+        self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in _SEQUENCES])
         inputs = self.varying_of(values)
         self.made, self.may_meet = all(value is None for value in outs), False
         results = plan.results if self.made else ()
@@ -221,7 +223,12 @@ class Repeated:
         if product is not self.product or (self.modes is not None and self.modes()):
             return None
         given = self.fixed_of(values)
-        if not all(map(operator.is_, given, self.fixed)) and not _are_equal(given, self.fixed):
+        if [*map(type, given)] != self.kinds:
+            return None
+        for place, kinds in self.sequences:  # before values are compared: what a caller put there may not like to be
+            if [*map(type, given[place])] != kinds:
+                return None
+        if given != self.fixed:
             return None
         if self.made:
             if any(value is not None for value in outs):
@@ -292,18 +299,6 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
         return operator.itemgetter(*places)
     first = slice(places[0], places[0] + 1) if places else slice(0)
     return operator.itemgetter(first)
-
-
-def _are_equal(values: Sequence[Any], known: Sequence[Any]) -> bool:
-    """Whether attributes are what they were, if in other objects."""
-    for value, kept in zip(values, known, strict=True):
-        if value is kept:
-            continue
-        if type(value) is not type(kept) or value != kept:
-            return False
-        if type(value) in _SEQUENCES and [*map(type, value)] != [*map(type, kept)]:
-            return False
-    return True
 
 
 def _nothing() -> None:
