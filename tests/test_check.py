@@ -335,7 +335,7 @@ def test_golden_values_in_parts_are_those_of_the_whole(name: str, monkeypatch: p
 
 
 # their outputs have no axis in common along which slices are independent
-UNSPLIT = ("layer_norm_backward", "moe_token_unpermute_grad")
+UNSPLIT = ("layer_norm_backward",)
 UNSLICED = {("moe_token_permute", 1)}  # outputs without the axis along which the others are split
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "gelu_backward_v2": {"gradOutput": (40,), "self": (30, 40)},
@@ -378,6 +378,18 @@ def test_a_sample_of_golden_values_belongs_where_it_says(name: str) -> None:
             assert 0 < sum(taken) < gold.size
         for part in parts:
             np.testing.assert_allclose(part.values[i], gold[part.where[i]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("indices", [[1, 0, 3, 3], [1, 0, 3, 4], [1, 0, -1, 2]], ids=["twice", "beyond", "negative"])
+def test_tokens_that_name_no_row_of_their_own_are_evaluated_together(indices: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = OPERATORS["moe_token_unpermute_grad"]
+    random = np.random.default_rng(1)
+    arrays = random.standard_normal((4, 30)), random.standard_normal((2, 30)), np.array(indices, np.int32), random.standard_normal((2, 2))
+    tensors = dict(zip((param.name for param in operator.spec.inputs), arrays, strict=True))
+    monkeypatch.setattr(golden, "PART_ELEMENTS", 60)
+    (part,) = golden.parts(operator, tensors, {"paddedMode": False, "restoreShapeOptional": None})
+    for value, expected in zip(part.values, operator.reference()(*arrays), strict=True):
+        assert np.array_equal(value, expected)
 
 
 def double(name: str, compute: Callable[..., Any], reference: Callable[..., Any] | None = None) -> Operator:

@@ -2,10 +2,12 @@
 
 Parts are slices along one axis that every output has, or failing that the first one. That the reference treats its slices independently
 (or divides by their number, as a mean does), and that outputs without the axis do not depend on the slice, is not assumed but tried, on
-two slices of the very inputs; if it does not, it is evaluated whole.
+two slices of the very inputs; if it does not, it is evaluated whole. A reference whose slices are not those of an axis has a function
+`slices` beside it.
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +113,10 @@ class _Reference:
         self.function, self.spec, self.inputs, self.attrs = operator.reference(), operator.spec, inputs, attrs
 
     def __call__(self, split: _Split | None, piece: Any) -> tuple[Floats, ...]:
-        tensors = {name: array if split is None else array[split.index(name, piece)] for name, array in self.inputs.items()}
+        return self.of({name: array if split is None else array[split.index(name, piece)] for name, array in self.inputs.items()})
+
+    def of(self, tensors: Mapping[str, Array]) -> tuple[Floats, ...]:
+        """Its values for other inputs."""
         wide = {name: array if array.dtype.kind in "iu" else array.astype(np.float64) for name, array in tensors.items()}
         result = self.function(*arguments(self.spec, wide, self.attrs))
         return result if isinstance(result, tuple) else (result,)
@@ -139,20 +144,28 @@ def parts(
     spec, reference = operator.spec, _Reference(operator, inputs, attrs)
     largest = max(array.size for array in inputs.values())
     if largest > PART_ELEMENTS or (sample is not None and sample < largest):
+        known = getattr(sys.modules[reference.function.__module__], "slices", None)
+        own = None if known is None else known(inputs)
+        if own is not None:
+            size, some = own
+            for piece in _pieces(size, largest, sample, seed):
+                tensors, where = some(piece)
+                yield Part(where, reference.of(tensors))
+            return
         for split in _splits(spec, inputs, attrs):
             power = reference.mean_power(split) if split.size > 1 else None
             if power is not None:
-                yield from _slices(reference, split, power, _pieces(split, largest, sample, seed))
+                yield from _slices(reference, split, power, _pieces(split.size, largest, sample, seed))
                 return
     yield Part(tuple((...,) for _ in spec.outputs), reference(None, None))
 
 
-def _pieces(split: _Split, largest: int, sample: int | None, seed: int) -> Sequence[NDArray[np.intp] | slice]:
-    each = math.ceil(largest / split.size)
+def _pieces(size: int, largest: int, sample: int | None, seed: int) -> Sequence[NDArray[np.intp] | slice]:
+    each = math.ceil(largest / size)
     step = max(1, PART_ELEMENTS // each)
     if sample is None or sample >= largest:
-        return [slice(start, min(start + step, split.size)) for start in range(0, split.size, step)]
-    chosen = np.sort(np.random.default_rng(seed).choice(split.size, max(1, sample // each), replace=False))
+        return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+    chosen = np.sort(np.random.default_rng(seed).choice(size, max(1, sample // each), replace=False))
     return [chosen[start : start + step] for start in range(0, len(chosen), step)]
 
 

@@ -1,11 +1,12 @@
 """The definition of the gradients of the way back from a permutation of tokens, in float64."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["reference"]
+__all__ = ["reference", "slices"]
 
 
 def reference(
@@ -26,3 +27,26 @@ def reference(
             rows_grad[row] = grad[t] * weights[t, k]
             weights_grad[t, k] = 0 if probs is None else grad[t] @ np.asarray(permute_tokens[row], np.float64)
     return rows_grad, None if probs is None else weights_grad
+
+
+def slices(inputs: Mapping[str, Any]) -> tuple[int, Callable[[Any], tuple[dict[str, Any], tuple[Any, ...]]]] | None:
+    """How many tokens there are, and what gives the problem of some of them alone and where its results belong.
+
+    None where indices do not name each row once: then tokens depend on each other.
+    """
+    rows, probs, indices = inputs.get("permuteTokensOptional"), inputs.get("probsOptional"), inputs["sortedIndices"]
+    copies = indices.reshape(-1, 1 if probs is None else probs.shape[1])
+    if not np.array_equal(np.sort(indices), np.arange(len(indices) if rows is None else len(rows))):
+        return None
+
+    def some(tokens: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        named = copies[tokens].reshape(-1)
+        cut = {
+            "permuteTokensOptional": None if rows is None else rows[named],
+            "unpermutedTokensGrad": inputs["unpermutedTokensGrad"][tokens],
+            "sortedIndices": np.arange(len(named), dtype=indices.dtype),
+            "probsOptional": None if probs is None else probs[tokens],
+        }
+        return {name: array for name, array in cut.items() if array is not None}, ((named,), (tokens,))
+
+    return len(copies), some
