@@ -1,4 +1,4 @@
-"""A call that is recognised as the latest one again does what it does when it comes first: the same bits, or the same refusal."""
+"""A call that is recognised as a recent one again does what it does when it comes first: the same bits, or the same refusal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 import anycann
 from anycann import aclnn
-from anycann.runtime import Operator, operator_of
+from anycann.runtime import RECENT, Operator, operator_of
 
 try:
     import torch
@@ -45,13 +45,12 @@ def bits(array: Any) -> bytes:
 def same_as_first(function: Callable[..., Any], usual: Callable[[], Any], other: Callable[[], Any], api: str | None = None) -> None:
     """After three usual calls, the other does what it does with no calls before it. `api`: what is called, if not the function itself."""
     known = operator(function)
-    known.latest.clear()
-    known._known.clear()
+    known.forget()
     expected = outcome(other)
     for _ in range(3):
         first = outcome(usual)
         assert isinstance(first, list), first
-    assert known.latest[api or known.api] is not None
+    assert known._recent[api or known.api]
     assert outcome(other) == expected
     assert outcome(usual) == first
 
@@ -108,6 +107,37 @@ OTHERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("made", [False, True])
 def test_numpy_arrays(name: str, made: bool) -> None:
     same_as_first(anycann.layer_norm_grad_beta, lambda: sums(X, DY, None if made else outs()), OTHERS[name])
+
+
+def test_calls_of_several_kinds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dtypes, shapes, strides, with and without outputs and weights: after two rounds none of them is looked up by a key."""
+    known, small = operator(anycann.layer_norm), X[:2].copy()
+    kinds: list[Callable[[], Any]] = [
+        lambda: norm(),
+        lambda: norm(weight=DY[0]),
+        lambda: norm(eps=1e-6),
+        lambda: anycann.layer_norm(X, (WIDTH,), out=(np.empty_like(X), *np.empty((2, ROWS, 1), np.float32))),
+        lambda: anycann.layer_norm(small, (WIDTH,)),
+        lambda: anycann.layer_norm(X.astype(np.float16), (WIDTH,)),
+        lambda: anycann.layer_norm(X[:, ::-1], (WIDTH,)),
+    ]
+    known.forget()
+    expected = [outcome(kind) for kind in kinds]
+    assert all(isinstance(results, list) for results in expected), expected
+    assert [outcome(kind) for kind in kinds] == expected
+    assert len(known._recent[known.api]) == len(kinds) < RECENT
+    monkeypatch.setattr("anycann.runtime.sketches", None)
+    for kind, results in 3 * [*zip(kinds, expected, strict=True)]:
+        assert outcome(kind) == results
+
+
+def test_more_kinds_of_calls_than_are_recognised() -> None:
+    known = operator(anycann.gelu_v2)
+    known.forget()
+    for _ in range(3):
+        for size in range(1, 2 * RECENT):
+            assert np.array_equal(anycann.gelu_v2(X[0, :size]), anycann.gelu_v2(X[0])[:size])
+    assert len(known._recent[known.api]) == RECENT
 
 
 def norm(shape: Any = (WIDTH,), weight: Any = None, eps: Any = 1e-5) -> Any:
@@ -258,13 +288,13 @@ def test_a_negative_view(guards: bool, tensors: tuple[Any, Any], monkeypatch: py
 
 def test_torch_states_are_recognised_one_by_one(tensors: tuple[Any, Any]) -> None:
     known = operator(anycann.layer_norm_grad_beta)
-    known.latest.clear()
+    known.forget()
     expected = outcome(lambda: sums(*tensors))
     for _ in range(3):
         assert outcome(lambda: sums(*tensors)) == expected
-    last = known.latest[known.api]
+    last = known._recent[known.api]
     with torch.inference_mode():
         for _ in range(3):
             assert outcome(lambda: sums(*tensors)) == expected
     assert outcome(lambda: sums(*tensors)) == expected
-    assert known.latest[known.api] is last
+    assert known._recent[known.api] is last

@@ -154,15 +154,14 @@ def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
     """What phase 1 does with its arguments: the plan, the addresses of the tensors and what keeps them alive."""
     values, outs = args[: op.inputs], args[op.inputs :]
-    last = op.latest.get(api)
-    if last is not None:
+    for last in op.recent(api, values):
         found = last.recognise(values, outs, product)
         if found is not None:
             return last.plan, found[0], args
     described = sketches(op.is_attr, values, outs, product)
     plan = None if described is None else op.known((api, described[0]))
     if described is not None and plan is not None and not plan.outputs_meet(described[1]):
-        op.latest[api] = plan.recognition(op.is_attr, values, outs, product)
+        op.remember(api, plan.recognition(op.is_attr, values, outs, product))
         return plan, described[1], args
     plan, tensors = planned(op, api, args, product)
     if described is not None:

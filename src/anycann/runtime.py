@@ -26,6 +26,7 @@ __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operat
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
 SPARE = 1 << 14  # bytes of workspace that a thread keeps
+RECENT = 8  # calls of an operator that are recognised without a key
 MATCHED = 12  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
 _SEQUENCES = (tuple, list)
@@ -161,11 +162,11 @@ class Plan:
 
 
 class Repeated:
-    """The latest call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
+    """A recent call on NumPy arrays, torch tensors or descriptors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan", "product", "run_arrays",
-        "sequences", "varying_of",
+        "absent", "dtype", "first_of", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
+        "product", "run_arrays", "sequences", "shape", "varying_of",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
@@ -179,6 +180,8 @@ class Repeated:
         self.kinds = [*map(type, self.fixed)]
         self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in _SEQUENCES])
         inputs = self.varying_of(values)
+        self.first_of = operator.itemgetter(next(i for i in range(len(values)) if i not in fixed))
+        self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
         self.made, self.may_meet = all(value is None for value in outs), False
         results = plan.results if self.made else ()
         self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
@@ -214,12 +217,17 @@ class Repeated:
         known = arrays in ({np.ndarray}, {Tensor}) or arrays.issubset(torch_kinds())
         return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
 
+    def resembles(self, values: tuple[Any, ...]) -> bool:
+        """Whether a call may be like this one, by its first array alone."""
+        first = self.first_of(values)
+        return getattr(first, "dtype", None) is self.dtype and getattr(first, "shape", None) == self.shape
+
     def new(self) -> tuple[Any, ...]:
         """Outputs for a call that brings none."""
         return tuple([make() for make in self.makers])
 
     def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-        """The inputs and the outputs of a call like the latest one, as far as they need no comparison; None if it is another."""
+        """The inputs and the outputs of a call like this one, as far as they need no comparison; None if it is another."""
         if product is not self.product or (self.modes is not None and self.modes()):
             return None
         given = self.fixed_of(values)
@@ -237,7 +245,7 @@ class Repeated:
         return self.varying_of(values), outs
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
-        """The addresses and the outputs of a call like the latest one; None if it is another."""
+        """The addresses and the outputs of a call like this one; None if it is another."""
         found = self._arrays(values, outs, product)
         if found is None:
             return None
@@ -252,7 +260,7 @@ class Repeated:
         return None if self.may_meet and self.plan.outputs_meet(addresses) else (addresses, outs)
 
     def run(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Any, ...] | None:
-        """Run a call like the latest one, and its outputs; None if it is another."""
+        """Run a call like this one, and its outputs; None if it is another."""
         if self.run_arrays is None:
             found = self.recognise(values, outs, product)
             if found is None:
@@ -326,7 +334,7 @@ class Operator:
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
         self._known: dict[Hashable, Plan] = {}
-        self.latest: dict[str, Repeated | None] = {}  # what recognises the latest call, by the name of the function that was called
+        self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
         self._lock = threading.Lock()
         when_changed(self.forget)
 
@@ -334,7 +342,7 @@ class Operator:
         """Forget all plans, which may depend on the number of threads."""
         with self._lock:
             self._known.clear()
-            self.latest.clear()
+            self._recent.clear()
 
     def plan(self, call: Call, backend: str | None = None) -> Plan:
         """Choose the kernel, "cpu" or "gpu" by where the tensors are, and size the workspace. Empty outputs need neither."""
@@ -377,6 +385,17 @@ class Operator:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = plan
 
+    def recent(self, api: str, values: tuple[Any, ...]) -> Sequence[Repeated]:
+        """What may recognise a call of one of the operator's functions, the latest first."""
+        known = self._recent.get(api, ())
+        return known if len(known) < 2 else [one for one in known if one.resembles(values)]
+
+    def remember(self, api: str, call: Repeated | None) -> None:
+        """Recognise calls like this one from now on."""
+        known = self._recent.get(api, ())
+        if call is not None and call not in known:
+            self._recent[api] = call, *known[: RECENT - 1]
+
     def reference(self) -> Callable[..., Any]:
         """The definition in float64, from the folder's reference.py: arrays and attributes in prototype order."""
         function: Callable[..., Any] = importlib.import_module(f"{self.package}.reference").reference
@@ -393,8 +412,7 @@ class Operator:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else out if type(out) is tuple and len(out) == self._count else self._tuple_of_outputs(out)
-        last = self.latest.get(self.api)
-        if last is not None:
+        for last in self.recent(self.api, values):
             results = last.run(values, outs, chosen)
             if results is not None:
                 return results[0] if self._single else results
@@ -402,7 +420,7 @@ class Operator:
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
             return self._checked(values, outs, chosen, None if described is None else described[0])
-        self.latest[self.api] = plan.recognition(self.is_attr, values, outs, chosen)
+        self.remember(self.api, plan.recognition(self.is_attr, values, outs, chosen))
         addresses = described[1]
         if 0 in addresses:
             outs = self._with_results(values, outs, plan)

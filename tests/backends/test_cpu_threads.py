@@ -142,7 +142,7 @@ def test_a_change_of_the_number_of_threads_makes_plans_anew() -> None:
     assert known._known
     anycann.set_num_threads(3)
     assert not known._known
-    assert not known.latest
+    assert not known._recent
 
 
 def test_workers_fall_asleep_and_are_woken() -> None:
