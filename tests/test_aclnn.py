@@ -58,7 +58,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         vars(module)["plan"] = kernel.plan
         monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
         monkeypatch.setattr(operator, "_known", {})
-        monkeypatch.setattr(operator, "latest", {})
+        monkeypatch.setattr(operator, "_recent", {})
     yield kernel
     kernel.gate.set()
 
