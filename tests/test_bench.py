@@ -82,7 +82,7 @@ def wrong_kernel(monkeypatch, name, spoil):
 
     monkeypatch.setattr(kernels, "plan", plan)
     monkeypatch.setattr(OPERATORS[name], "_known", {})
-    monkeypatch.setattr(OPERATORS[name], "latest", {})
+    monkeypatch.setattr(OPERATORS[name], "_recent", {})
 
 
 def flip_a_bit(address):
