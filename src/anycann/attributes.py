@@ -229,7 +229,7 @@ class Bools(Attr):
         if value is None:
             return None
         try:
-            return tuple([bool(operator.index(item)) for item in value])
+            return tuple([bool(item if isinstance(item, np.bool_) else operator.index(item)) for item in value])
         except TypeError:
             raise TypeError(f"{name} must be a list of bools; got {value!r}") from None
 

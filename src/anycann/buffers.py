@@ -62,8 +62,15 @@ class _Pool:
             self.free.clear()
             self.kept = 0
 
+    def renew(self) -> None:
+        """After a fork: a thread of the parent may have held the lock, in the middle of a change."""
+        self.lock = threading.RLock()
+        self.kept = sum([block.size for block in self.free])
+
 
 _pool = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.renew)
 
 
 class _Lease:

@@ -40,7 +40,7 @@ class Executor:
         self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
         self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def repeatable(self) -> bool:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import operator
+import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ SPARE = 1 << 14  # bytes of workspace that a thread keeps
 RECENT = 8  # calls of an operator that are recognised without a key
 MATCHED = 12  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
+_LASTING = (*_SIMPLE, np.generic)
 _SEQUENCES = (tuple, list)
 _KEY, _ADDRESS = operator.attrgetter("key"), operator.attrgetter("address")  # of descriptors
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
@@ -42,6 +44,19 @@ def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -address_of(room) % ALIGNMENT
     return room[start : start + size]
+
+
+_keeping = threading.RLock()  # while plans are kept and forgotten; a signal's handler may call in between
+
+
+def _free_after_fork() -> None:
+    """A thread of the parent may have held it, which is not in the child."""
+    global _keeping
+    _keeping = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_after_fork)
 
 
 class _Spare(threading.local):
@@ -318,6 +333,13 @@ def _simple(value: Any) -> bool:
     return type(value) in _SIMPLE or (type(value) in _SEQUENCES and all(type(item) in _SIMPLE for item in value))
 
 
+def _lasting(value: Any) -> bool:
+    """Whether an attribute that is equal later is the same then; arrays, and what reads them, change in place."""
+    if isinstance(value, _SEQUENCES):
+        return all(isinstance(item, _LASTING) for item in value)
+    return isinstance(value, _LASTING)
+
+
 def _kept(value: Any) -> Any:
     """An attribute that nobody else changes."""
     return list(value) if type(value) is list else value
@@ -335,12 +357,11 @@ class Operator:
         self._single = self._count == 1
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
-        self._lock = threading.Lock()
         when_changed(self.forget)
 
     def forget(self) -> None:
         """Forget all plans, which may depend on the number of threads."""
-        with self._lock:
+        with _keeping:
             self._known.clear()
             self._recent.clear()
 
@@ -380,9 +401,9 @@ class Operator:
             hash(key)
         except TypeError:
             return
-        with self._lock:
+        with _keeping:
             if len(self._known) >= KEPT_PLANS:
-                self._known.pop(next(iter(self._known)))
+                self._known.pop(next(iter(self._known)), None)  # which a handler may have dropped meanwhile
             self._known[key] = plan
 
     def recent(self, api: str, values: tuple[Any, ...]) -> Sequence[Repeated]:
@@ -510,7 +531,9 @@ def sketches(
     for attr, value in zip(is_attr, values, strict=True):
         if attr:
             kind = type(value)
-            if kind is list or kind is tuple:
+            if kind not in _SIMPLE and not _lasting(value):
+                return None
+            if isinstance(value, _SEQUENCES):
                 key.append(tuple([type(item) for item in value]))
                 value = tuple(value)
             key += (kind, value)

@@ -1,6 +1,7 @@
 """Streams run work in order, each on a thread of its own or on a CUDA device; events mark places in them."""
 
 import atexit
+import collections
 import os
 import queue
 import threading
@@ -55,25 +56,38 @@ class _Mark:
 
 
 class _Lane:
-    """The thread of a stream and its queue; it does not keep the stream alive."""
+    """The thread of a stream and its queue; it does not keep the stream alive.
+
+    An exception that a signal's handler raises in between, as Ctrl-C does, leaves no task counted that is not there: counts are read off
+    what is pending and runs. A call to the thread that is lost with it is made again by whoever submits or waits.
+    """
 
     device = "cpu"
 
     def __init__(self) -> None:
-        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self.pending: collections.deque[Task] = collections.deque()
+        self.running: Task | None = None  # on the thread, or on one that it is lent to
+        self.finished = 0
+        self.calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # to look for what is pending; False: and to end
         self.changed = threading.Condition()
-        self.submitted = self.finished = 0
         self.errors: list[BaseException] = []
         self.pid = os.getpid()
         self.thread: threading.Thread | None = None  # started by the first task for it
-        self.borrowed = False  # a caller's thread runs a task
 
     def work(self) -> None:
-        while (task := self.tasks.get()) is not None:
-            with self.changed:
-                self.changed.wait_for(lambda: not self.borrowed)
-            self.execute(task)
-            del task
+        with self.changed:
+            going_on = self.thread is threading.current_thread()  # else its start was given up
+        while going_on:
+            going_on = self.calls.get()
+            while (task := self.take()) is not None:
+                self.execute(task)
+                del task
+
+    def take(self) -> Task | None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.running is None)
+            self.running = self.pending.popleft() if self.pending else None
+            return self.running
 
     def execute(self, task: Task) -> None:
         error: BaseException | None = None
@@ -81,41 +95,65 @@ class _Lane:
             task()
         except BaseException as caught:  # surfaces at the synchronise
             error = caught
+        if error is not None:
+            self.errors.append(error)
+        try:
+            self.conclude(task)
+        except BaseException:
+            self.conclude(task)
+            raise
+
+    def conclude(self, task: Task) -> None:
         with self.changed:
-            self.finished += 1
-            self.borrowed = False
-            if error is not None:
-                self.errors.append(error)
+            if self.running is task:
+                self.running = None
+                self.finished += 1
             self.changed.notify_all()
 
     def submit(self, task: Task) -> None:
         with self.changed:
-            self.submitted += 1
             if self.thread is None:
-                _lanes.add(self)
-                self.thread = threading.Thread(target=self.work, name="anycann-stream", daemon=True)
-                self.thread.start()
-            self.tasks.put(task)
+                self.start()
+            self.pending.append(task)
+            self.call()
+
+    def start(self) -> None:
+        _lanes.add(self)
+        self.thread = threading.Thread(target=self.work, name="anycann-stream", daemon=True)
+        try:
+            self.thread.start()
+        except BaseException:  # the system has no more threads, or a handler has raised something
+            self.thread = None
+            raise
+
+    def call(self) -> None:
+        self.calls.put(True)
+        self.changed.notify_all()
 
     def run_or_submit(self, task: Task) -> None:
-        with self.changed:
-            idle = self.finished == self.submitted
+        try:
+            with self.changed:
+                if idle := self.running is None and not self.pending:
+                    self.running = task
             if idle:
-                self.submitted += 1
-                self.borrowed = True
-        if idle:
-            self.execute(task)
-        else:
+                self.execute(task)
+        except BaseException:
+            if self.running is task:  # it did not begin
+                self.running = None
+            raise
+        if not idle:
             self.submit(task)
 
     def wait(self, seconds: float | None) -> bool:
         with self.changed:
-            target = self.submitted
+            target = self.finished + len(self.pending) + (self.running is not None)
+            if self.pending:
+                self.call()
             return self.changed.wait_for(lambda: self.finished >= target, seconds)
 
     def query(self) -> bool:
         with self.changed:
-            return self.finished >= self.submitted
+            return self.running is None and not self.pending
 
     def take_errors(self) -> list[BaseException]:
         with self.changed:
@@ -141,7 +179,7 @@ class Stream:
 
     def _open(self) -> _Lane:
         self._lane = lane = _Lane()
-        self._finalizer = weakref.finalize(self, lane.tasks.put, None)
+        self._finalizer = weakref.finalize(self, lane.calls.put, False)
         self._finalizer.atexit = False
         return lane
 

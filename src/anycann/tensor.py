@@ -192,7 +192,9 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
         strides = found.strides or contiguous_strides(found.shape)
         return Tensor(found.address, found.dtype, found.shape, strides, writable=found.writable, owner=found.owner, device=found.device)
     if hasattr(array, "__array_interface__"):
-        view = np.asarray(array)  # of a NumPy scalar: a copy
+        view = np.asarray(array)
+        if isinstance(array, np.generic):  # the view is a copy
+            view.flags.writeable = False
         return _from_numpy(view, name, api, owner=(array, view))
     if hasattr(array, "__cuda_array_interface__"):
         tensor = cuda.described(array, name)

@@ -149,13 +149,17 @@ class Kernel:
         self.dispatcher = numba.njit(nogil=nogil, error_model="numpy", no_cpython_wrapper=not python, no_cfunc_wrapper=not python)(function)
         self.dispatcher._cache = _DiskCache(function)
         self.for_types = functools.cache(self._compile)
+        self.address = functools.cache(self._address)
 
     def _compile(self, *types: object) -> Callable[..., Any]:
         entry: Callable[..., Any] = self.dispatcher.compile(self.result(*types))
         return entry
 
-    def address(self, *types: object) -> int:
-        """Where the machine code is, which takes places for its result and for an error before its arguments; it stays there."""
+    def _address(self, *types: object) -> int:
+        """Where the machine code is, which takes places for its result and for an error before its arguments; it stays there.
+
+        Asked for once: in a forked process a lock of llvmlite may be held by a thread that is not there.
+        """
         self.for_types(*types)
         compiled = self.dispatcher.overloads[types]
         place: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)

@@ -324,21 +324,36 @@ class _Pool:
         self.lock = threading.Lock()
 
     def grow(self, workers: int) -> None:
-        """Have so many workers, at least."""
+        """Have so many workers, at least; fewer where the system gives no more threads, or while others see to it."""
         prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP, _INTP)  # no fork forgets who compiles
         share, _ = _sharing.address(*(_INTP,) * 7), _closing.for_types(_INTP)
-        with self.lock:
+        if not self.lock.acquire(blocking=False):  # another thread, or this one, which a signal's handler has interrupted here
+            return
+        try:
             if self.looks == 0:
                 tried, start = 1 << 10, time.perf_counter()
                 self.words[_SHARE // 8] = share
                 prepare(self.address, tried)
                 self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
-            while self.workers < workers and not self.closed:
-                name, worker = f"anycann-cpu-{self.workers}", _FIRST_WORKER + self.workers * _WORKER
-                self.threads.append(threading.Thread(target=self.serve, args=(serve, worker), name=name, daemon=True))
-                self.threads[-1].start()
-                self.workers += 1
-                self.words[_WORKERS // 8] = self.workers
+            while self.workers < workers and not self.closed and self.start(serve):
+                pass
+        finally:
+            self.lock.release()
+
+    def start(self, serve: Callable[[int, int, int], None]) -> bool:
+        """Whether there is one worker more. One whose start is interrupted counts: it may come."""
+        name, worker = f"anycann-cpu-{self.workers}", _FIRST_WORKER + self.workers * _WORKER
+        thread = threading.Thread(target=self.serve, args=(serve, worker), name=name, daemon=True)
+        self.workers += 1
+        self.threads.append(thread)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):  # the system has no more threads
+            self.threads.remove(thread)
+            self.workers -= 1
+            return False
+        self.words[_WORKERS // 8] = self.workers
+        return True
 
     def serve(self, serve: Callable[[int, int, int], None], worker: int) -> None:
         """Be the worker whose memory lies there."""
@@ -352,7 +367,8 @@ class _Pool:
             if self.threads:
                 _closing.for_types(_INTP)(self.address)
         for thread in self.threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
     def asleep(self) -> int:
         """How many workers sleep."""

@@ -11,8 +11,7 @@ __all__ = ["FUNCTIONS", "MULTIPLES", "SEQUENCES", "nothing_empty", "sequences", 
 def sequences(act_seq_len: tuple[int, ...] | None, tokens: int) -> list[tuple[int, int]]:
     """(start, length) of each sequence, from the running sums of the lengths; None is one sequence of all tokens."""
     ends = (tokens,) if act_seq_len is None else act_seq_len
-    starts = (0, *ends[:-1])
-    return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
+    return [(start, end - start) for start, end in zip((0, *ends), ends, strict=False)]
 
 
 def windows(act_seq_len: tuple[int, ...] | None, tokens: int, block: int, stride: int) -> int:

@@ -1,0 +1,184 @@
+"""What comes in between: signals whose handlers call or raise, threads that the system refuses, forks while other threads are inside."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+SECONDS = 90  # after which something hangs
+
+
+def run(program: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program that says where it hangs."""
+    watched = f"import faulthandler\nfaulthandler.dump_traceback_later({SECONDS}, exit=True)\n" + textwrap.dedent(program)
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", watched],
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS,
+        check=False,
+    )
+
+
+def fine(program: str) -> None:
+    done = run(program)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "fine\n")
+
+
+def test_the_handler_of_a_signal_may_call_whatever_it_interrupts() -> None:
+    """Calls of ever new shapes, which keep plans; some results come from the pool."""
+    fine("""
+        import random, signal, time
+        import numpy as np
+        import anycann
+
+        anycann.gelu_v2(np.ones(9, np.float32))
+        calls = 0
+
+        def handler(*_):
+            global calls
+            calls += 1
+            anycann.gelu_v2(np.ones((calls % 2000, 3), np.float32))
+            if calls % 100 == 0:
+                anycann.gelu_v2(np.ones(1 << 19, np.float32))
+
+        signal.signal(signal.SIGALRM, handler)
+        end, i = time.monotonic() + 6, 0
+        while time.monotonic() < end:
+            i += 1
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-5, 1e-3))
+            anycann.gelu_v2(np.ones((1, i), np.float32))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print("fine" if calls > 100 else calls)
+    """)
+
+
+@pytest.mark.parametrize("submit", ["submit", "run_or_submit"])
+def test_an_exception_of_a_signals_handler_leaves_a_stream_as_usable_as_it_was(submit: str) -> None:
+    fine(f"""
+        import random, signal, time
+        from anycann.aclnn import Stream
+
+        class Stop(BaseException):
+            pass
+
+        def handler(*_):
+            raise Stop
+
+        signal.signal(signal.SIGALRM, handler)
+        stopped = done = 0
+
+        def task():
+            global done
+            done += 1
+
+        end = time.monotonic() + 5
+        streams = []
+        while time.monotonic() < end:
+            stream = Stream()
+            for _ in range(random.randrange(1, 5)):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-4))
+                    stream.{submit}(task)
+                    stream.{submit}(task)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except (Stop, RuntimeError):  # Python's own locks make the latter of the former
+                    stopped += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            before = done
+            stream.submit(task)
+            try:
+                stream.synchronize(20000)
+            except Stop:  # it came while a task ran
+                stopped += 1
+            assert done > before
+            assert stream.query()
+        print("fine" if stopped > 20 else stopped)
+    """)
+
+
+def test_a_thread_that_the_system_refuses_leaves_a_stream_as_it_was() -> None:
+    fine("""
+        import threading
+        import numpy as np
+        from anycann import aclnn
+
+        x, out, stream = np.ones(1 << 19, np.float32), np.zeros(1 << 19, np.float32), aclnn.Stream()
+
+        def call():
+            size, executor = aclnn.aclnnGeluV2GetWorkspaceSize(x, 0, out)
+            aclnn.aclnnGeluV2(None, size, executor, stream)
+
+        threading.stack_size(1 << 46)  # no system gives a thread so much
+        try:
+            call()
+        except RuntimeError as error:
+            assert "start new thread" in str(error), error
+        else:
+            print("not refused")
+        assert stream.query()
+        threading.stack_size(0)
+        call()
+        stream.synchronize(30000)
+        print("fine" if out[-1] > 0.8 else out)
+    """)
+
+
+def test_a_call_that_gets_no_other_thread_works_alone() -> None:
+    fine("""
+        import threading
+        import numpy as np
+        import anycann
+
+        x = np.linspace(-3, 3, 1 << 21, dtype=np.float32)
+        anycann.set_num_threads(1)
+        expected = anycann.gelu_v2(x)
+        anycann.set_num_threads(3)
+        threading.stack_size(1 << 46)
+        assert np.array_equal(anycann.gelu_v2(x), expected)
+        assert threading.active_count() == 1
+        threading.stack_size(0)
+        assert np.array_equal(anycann.gelu_v2(x), expected)
+        assert threading.active_count() == 3
+        print("fine")
+    """)
+
+
+def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked() -> None:
+    """Their locks stay taken in the child: of the pool of results, of plans, of the compiler."""
+    fine("""
+        import os, signal, sys, threading
+        import numpy as np
+        import anycann
+
+        sys.setswitchinterval(1e-5)
+        x = np.ones(1 << 19, np.float32)
+        anycann.gelu_v2(x)
+        anycann.gelu_v2(x)
+
+        def work(seed):
+            i = seed
+            while True:
+                i += 3
+                anycann.gelu_v2(x)
+                anycann.gelu_v2(x[: i % 5000])
+
+        for seed in range(3):
+            threading.Thread(target=work, args=(seed,), daemon=True).start()
+        for child in range(150):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                anycann.gelu_v2(x)
+                anycann.gelu_v2(x[: 6000 + child])
+                os._exit(0)
+            status = os.waitpid(pid, 0)[1]
+            if status:
+                print("child", child, "ended with", status)
+                break
+        else:
+            print("fine")
+        sys.stdout.flush()
+        os._exit(0)
+    """)
