@@ -12,13 +12,8 @@ SECONDS = 90  # after which something hangs
 def run(program: str) -> "subprocess.CompletedProcess[str]":
     """Run a program that says where it hangs."""
     watched = f"import faulthandler\nfaulthandler.dump_traceback_later({SECONDS}, exit=True)\n" + textwrap.dedent(program)
-    return subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", watched],
-        capture_output=True,
-        text=True,
-        timeout=2 * SECONDS,
-        check=False,
-    )
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", watched]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
 
 
 def fine(program: str) -> None:
