@@ -778,6 +778,39 @@ def test_outputs_may_lie_between_each_other_but_not_in_each_other(fact: Fact, re
     assert len(recorder.runs) == 2
 
 
+ONE = np.ones(4, np.float32)
+HUGE: dict[str, tuple[int, str, Callable[[], Any]]] = {  # descriptors need no memory in phase 1
+    "elements": (161002, "gradOutput", lambda: gelu(aclnn.create_tensor((2**62,), "float32", (0,), 0, "ND", (4,), ONE), ONE)),
+    "a stride": (561103, "gradOutput", lambda: gelu(aclnn.create_tensor((2,), "float32", (2**63 - 1,), 0, "ND", (2**63 - 1, 2)), ONE[:2])),
+    "an offset": (561103, "gradOutput", lambda: gelu(aclnn.create_tensor((2,), "float32", (1,), 2**62, "ND", (2**63 - 1,)), ONE[:2])),
+    "a mean": (561103, "self", lambda: mean(*2 * [aclnn.create_tensor((2**40, 2**40), "float32", (0, 0), 0, "ND", (4,), ONE)])),
+    "a broadcast": (
+        161002,
+        "self",
+        lambda: mean(*[aclnn.create_tensor(shape, "float32", (0, 0), 0, "ND", (4,), ONE) for shape in ((2**40, 1), (1, 2**40))]),
+    ),
+    "an output that may share memory": (
+        161002,
+        "gradInput",
+        lambda: gelu(*[aclnn.create_tensor((2**20, 2**20), "float32", (2**30, 2**30 + 2**11), 0, "ND", (2**60,)) for _ in range(2)]),
+    ),
+}
+
+
+def gelu(x: Any, out: Any) -> Any:
+    return aclnn.aclnnGeluBackwardV2GetWorkspaceSize(x, x, "none", out)
+
+
+def mean(x: Any, target: Any) -> Any:
+    return aclnn.aclnnSmoothL1LossGetWorkspaceSize(x, target, 1, 1.0, np.zeros((), np.float32))
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_sizes_that_no_memory_has_are_refused(name: str) -> None:
+    code, said, call = HUGE[name]
+    refused(code, call, said)
+
+
 def test_every_two_phase_operator_is_here_and_no_other() -> None:
     names = {name for name in dir(aclnn) if name.startswith("aclnn")}
     assert names == {name for fact in TWO_PHASE for name in (fact.api, f"{fact.api}GetWorkspaceSize")}

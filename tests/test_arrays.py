@@ -520,6 +520,32 @@ def test_torch_tensors_whose_memory_is_not_their_value_are_refused(fact: Fact) -
         call.python(**{name: tensor.to("meta")})
 
 
+def test_a_scalar_of_numpy_is_no_output_as_it_is_a_copy() -> None:
+    losses, x = np.zeros(3, np.float32), np.ones(4, np.float32)
+    for _ in range(3):
+        with pytest.raises(anycann.AclnnError, match="must be writable") as refused:
+            anycann.smooth_l1_loss(x, x, out=losses[1])
+        assert refused.value.status == 161002
+        with pytest.raises(anycann.AclnnError, match="must be writable"):
+            aclnn.aclnnSmoothL1LossGetWorkspaceSize(x, x, 1, 1.0, losses[1])
+    anycann.smooth_l1_loss(x, x + 2, out=losses[1, ...])
+    assert losses.tolist() == [0, 1.5, 0]
+
+
+@by_operator
+def test_torch_knows_that_an_output_was_written(fact: Fact) -> None:
+    """A tensor that a backward pass still needs is not overwritten in silence."""
+    call = sample(fact, "float32")
+    tensors = {other: to_torch(array) for other, array in call.inputs.items()}
+    for _ in range(3):
+        outs = [to_torch(output) for output in call.outputs()]
+        versions = [out._version for out in outs]
+        call.python(**tensors, out=passed(outs))
+        assert all(out._version > version for out, version in zip(outs, versions, strict=True))
+        with torch.inference_mode():
+            call.python(**tensors, out=passed([to_torch(output) for output in call.outputs()]))
+
+
 def _fake(tensor: Any) -> Any:
     with FakeTensorMode() as mode:
         return mode.from_tensor(tensor)

@@ -569,7 +569,7 @@ TEXTS: tuple[tuple[Draft, str, str], ...] = (
         Draft(GELU, shapes={"self": (3, 4)}),
         "aclnn",
         f"{GELU_1}: gradOutput must broadcast with self (3, 4); got (4, 1, 3). "
-        f"Right-aligned dimensions must be equal, or one of them 1. {INVALID}",
+        f"Right-aligned dimensions must be equal, or one of them 1, and all together 2**60 elements at most. {INVALID}",
     ),
     (
         Draft(GELU, layouts={"self": lambda shape: {"offset": 1, "storage": shape}}),

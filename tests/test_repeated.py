@@ -170,6 +170,60 @@ def test_attributes(name: str, shape: Any) -> None:
     same_as_first(anycann.layer_norm, lambda: norm(shape), OTHER_ATTRIBUTES[name])
 
 
+class Changing:
+    """A number that changes in place, as a tensor does."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+TOKENS, WEIGHT = np.ones((64, 1, 16), np.float32), np.ones((32, 1), np.float32)
+CHANGING: dict[str, tuple[Callable[[Any], Any], int, int]] = {
+    "a number": (lambda beta: anycann.smooth_l1_loss(X, DY, "mean", beta), 1, 4),
+    "a count": (lambda k: anycann.moe_token_permute_grad(X[:4], np.arange(4, dtype=np.int32), k), 1, 2),
+    "a list": (lambda length: anycann.nsa_compress(TOKENS, WEIGHT, [length, 64], compress_block_size=32, compress_stride=16), 0, 40),
+    "both phases": (lambda beta: _loss_in_two_phases(beta), 1, 4),
+}
+
+
+def _loss_in_two_phases(beta: Any) -> Any:
+    out = np.zeros((), np.float32)
+    size, executor = aclnn.aclnnSmoothL1LossGetWorkspaceSize(X, DY, 1, beta, out)
+    aclnn.aclnnSmoothL1Loss(aclnn.empty_workspace(size), size, executor)
+    return out
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_attributes_that_change_in_place(name: str) -> None:
+    """Their objects are the same, and equal to what they were."""
+    call, first, then = CHANGING[name]
+    tensor = None if torch is None else torch.tensor(0)
+    for kind in (Changing(0), np.array(0), tensor):
+        for _ in range(3):
+            for value in (first, then):
+                if kind is None:
+                    continue
+                if isinstance(kind, Changing):
+                    kind.value = value
+                else:
+                    kind[...] = value
+                assert call(kind).tobytes() == call(value).tobytes()
+                assert call(kind).shape == call(value).shape
+
+
+def test_a_shape_that_can_be_read_once_is_read_at_every_call() -> None:
+    sizes = iter([WIDTH])
+    norm(sizes)
+    with pytest.raises(anycann.AclnnError):
+        norm(sizes)
+
+
 def described(array: Any, **changes: Any) -> Any:
     return aclnn.create_tensor(**{"view_dims": array.shape, "dtype": array.dtype, "data": array} | changes)
 

@@ -1,12 +1,14 @@
 """Patterns of axes: "T H" names each, "*D H" has a group of any number of them, "1" is a size, "" has none. And how shapes meet."""
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MAX_RANK", "Pattern", "broadcast", "divided", "fits_rank", "is_group", "patterns", "rank_words", "words"]
+__all__ = ["MAX_RANK", "MOST_ELEMENTS", "Pattern", "broadcast", "divided", "fits_rank", "is_group", "patterns", "rank_words", "words"]
 
 MAX_RANK = 8
+MOST_ELEMENTS = 2**60  # of a tensor, those that repeat included: their bytes, of 8 each, are counted in 63 bits
 Pattern = tuple[str, ...]
 
 
@@ -60,7 +62,7 @@ def divided(pattern: Pattern, shape: tuple[int, ...], known: Mapping[str, Any]) 
 
 
 def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0."""
+    """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0. None where there is none, or one that no tensor has."""
     result = [1] * max(len(shape) for shape in shapes)
     for shape in shapes:
         for position, size in enumerate(reversed(shape), 1):
@@ -68,4 +70,5 @@ def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
                 if result[-position] not in (1, size):
                     return None
                 result[-position] = size
-    return tuple(result)
+    known = math.prod([size for size in result if isinstance(size, int)])  # of others, which PyTorch traces, nothing is asked
+    return None if known > MOST_ELEMENTS else tuple(result)

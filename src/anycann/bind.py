@@ -283,7 +283,7 @@ class _Binding:
         if shape is None:
             first, *rest = names
             others = " and ".join(f"{self.shown(name)} {self[name].shape}" for name in rest)
-            mend = "Right-aligned dimensions must be equal, or one of them 1."
+            mend = "Right-aligned dimensions must be equal, or one of them 1, and all together 2**60 elements at most."
             self.refuse(161002, first, f"must broadcast with {others}; got {self[first].shape}", mend)
         return shape
 

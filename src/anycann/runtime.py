@@ -20,7 +20,7 @@ from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
 from anycann.tensor import ABSENT, Tensor, address_of, from_array, maker_like, new_like, sketch, strides_like, torch_kinds
-from anycann.torch_match import dispatch_modes, torch_matcher
+from anycann.torch_match import dispatch_modes, note_written, torch_matcher
 
 __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
 
@@ -433,10 +433,16 @@ class Operator:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else out if type(out) is tuple and len(out) == self._count else self._tuple_of_outputs(out)
+        results = self._computed(values, outs, chosen)
+        if out is not None:
+            note_written(outs)
+        return results[0] if self._single else results
+
+    def _computed(self, values: tuple[Any, ...], outs: tuple[Any, ...], chosen: Product) -> tuple[Any, ...]:
         for last in self.recent(self.api, values):
             results = last.run(values, outs, chosen)
             if results is not None:
-                return results[0] if self._single else results
+                return results
         described = sketches(self.is_attr, values, outs, chosen)
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
@@ -451,7 +457,7 @@ class Operator:
         if plan.outputs_meet(addresses):
             return self._checked(values, outs, chosen, None)
         plan.run_with_workspace(addresses)
-        return outs[0] if self._single else outs
+        return outs
 
     def _first(self, values: tuple[Any, ...]) -> Any:
         """The first array of a call, whose kind the results have."""
@@ -463,7 +469,7 @@ class Operator:
         chosen = zip(outs, plan.results, strict=True)
         return tuple([None if result is None else new_like(like, *result)[0] if out is None else out for out, result in chosen])
 
-    def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> Any:
+    def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> tuple[Any, ...]:
         """The call as if it were the first of its kind."""
         spec, api = self.spec, self.api
         names = {param.name: param.python for param in spec.params}
@@ -497,8 +503,7 @@ class Operator:
         plan.run_with_workspace([tensor.start for tensor in call.tensors])
         for hand_over in finish:
             hand_over()
-        finished = tuple([None if result is None else value for value, result in zip(results.values(), plan.results, strict=True)])
-        return finished[0] if self._single else finished
+        return tuple([None if result is None else value for value, result in zip(results.values(), plan.results, strict=True)])
 
     def _tuple_of_outputs(self, out: Any) -> tuple[Any, ...]:
         params = self.spec.outputs

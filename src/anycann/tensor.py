@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from anycann import buffers, cuda, dtypes
+from anycann.axes import MOST_ELEMENTS
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
@@ -126,15 +127,18 @@ def out_of_storage(tensor: Tensor) -> str | None:
     """Why a view does not lie inside its storage, in words; None if it does."""
     if tensor.numel == 0:
         return None
+    low, high = tensor.span()
+    low, high = low + tensor.offset, high + tensor.offset
+    if isinstance(tensor.numel, int) and (tensor.numel > MOST_ELEMENTS or low < -MOST_ELEMENTS or high > MOST_ELEMENTS):
+        return f"{tensor.numel} elements, from {low} to {high}: beyond the {MOST_ELEMENTS} that are counted"
     if tensor.memory is not None:
-        low, high = tensor.bytes_touched()
-        if not tensor.memory[0] <= low <= high <= tensor.memory[1]:
+        first, last = tensor.bytes_touched()
+        if not tensor.memory[0] <= first <= last <= tensor.memory[1]:
             there = f"{tensor.memory[1] - tensor.memory[0]} bytes from {tensor.memory[0]:#x}" if any(tensor.memory) else "none there"
-            return f"bytes {low:#x} to {high:#x} (shape {tensor.shape}, offset {tensor.offset}); live device memory: {there}"
+            return f"bytes {first:#x} to {last:#x} (shape {tensor.shape}, offset {tensor.offset}); live device memory: {there}"
     if tensor.storage is None:
         return None
-    low, high = tensor.span()
-    low, high, room = low + tensor.offset, high + tensor.offset, math.prod(tensor.storage)
+    room = math.prod(tensor.storage)
     if low >= 0 and high < room:
         return None
     return f"elements {low} to {high} of a storage of {room} (shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset})"

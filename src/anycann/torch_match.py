@@ -10,7 +10,7 @@ from typing import Any
 
 from anycann.tensor import is_plain, torch_kinds
 
-__all__ = ["dispatch_modes", "torch_matcher"]
+__all__ = ["dispatch_modes", "note_written", "torch_matcher"]
 
 _STATES = 4  # of torch (inference mode, below autograd, …) that are told apart before fields are compared
 
@@ -19,6 +19,15 @@ def dispatch_modes() -> Callable[[], int]:
     """What counts torch's dispatch modes in force: tracing, counting, …"""
     count: Callable[[], int] = sys.modules["torch"]._C._len_torch_dispatch_stack
     return count
+
+
+def note_written(outs: Sequence[Any]) -> None:
+    """Tell torch which of these are tensors that were written: a backward pass that still needs one refuses it then."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for out in outs:
+            if isinstance(out, torch.Tensor) and not out.is_inference():
+                torch.autograd.graph.increment_version(out)
 
 
 def torch_matcher(tensors: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[int] | None]:

@@ -24,7 +24,7 @@ from operands import (
     with_special_values,
 )
 
-from anycann import nsa_compress, nsa_compress_grad
+from anycann import AclnnError, nsa_compress, nsa_compress_grad
 from anycann.ops.nsa_compress.reference import reference
 from anycann.ops.nsa_compress.spec import RUN_W
 
@@ -99,6 +99,15 @@ def test_without_windows_the_result_is_empty(dtype, tokens):
     lengths = [*range(30, tokens, 30), tokens]
     got = call(*operands(tokens, 2, 16, 32, dtype), lengths, 32, 16)
     assert (got.shape, got.dtype) == ((0, 2, 16), DTYPES[dtype])
+
+
+@every_dtype
+def test_no_sequences_have_no_tokens(dtype):
+    x, weight = operands(0, 2, 16, 32, dtype)
+    assert call(x, weight, [], 32, 16).shape == (0, 2, 16)
+    with pytest.raises(AclnnError, match="must end with the number of tokens") as refused:
+        call(*operands(40, 2, 16, 32, dtype), [], 32, 16)
+    assert refused.value.status == 161002
 
 
 @every_dtype

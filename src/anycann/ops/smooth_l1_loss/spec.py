@@ -1,5 +1,6 @@
 """The contract of aclnnSmoothL1Loss, and the constants of its summation tree."""
 
+from anycann.axes import broadcast
 from anycann.products import A2_BOX, A2_INFERENCE, A2_TRAINING, A3, ASCEND_950, INFERENCE, TRAINING
 from anycann.spec import FLOATS, Broadcast, Float, Int, OpSpec, Promote, Rule, Tensor, When, Workload
 
@@ -12,7 +13,7 @@ _BOTH = ("self", "target")
 
 def broadcasts(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
     """Whether two shapes broadcast."""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(s), reversed(t), strict=False))
+    return broadcast([s, t]) is not None
 
 
 SPEC = OpSpec(
@@ -41,7 +42,7 @@ SPEC = OpSpec(
             "broadcast(S, T)",
             "must broadcast with {target}",
             "self",
-            mend="Right-aligned dimensions must be equal, or one of them 1.",
+            mend="Right-aligned dimensions must be equal, or one of them 1, and all together 2**60 elements at most.",
         ),
     ),
     functions={"broadcast": broadcasts},
