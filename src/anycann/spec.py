@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from anycann.attributes import Attr, Bool, Bools, Double, Float, Int, IntArray, Str, snake_case
-from anycann.axes import MAX_RANK, Pattern, patterns
+from anycann.axes import MAX_RANK, Pattern, broadcast, patterns
 from anycann.products import Product
 
 __all__ = [
@@ -36,7 +36,14 @@ __all__ = [
 ]
 
 FLOATS = ("float16", "bfloat16", "float32")
-BUILTINS: Mapping[str, Callable[..., Any]] = {"len": len, "min": min, "max": max, "prod": math.prod}
+
+
+def broadcasts(*shapes: tuple[int, ...]) -> bool:
+    """Whether shapes broadcast."""
+    return broadcast(list(shapes)) is not None
+
+
+BUILTINS: Mapping[str, Callable[..., Any]] = {"len": len, "min": min, "max": max, "prod": math.prod, "broadcasts": broadcasts}
 
 
 @functools.cache

@@ -1,8 +1,11 @@
 """What is said where there is no CUDA device, and that nothing is imported for one before it is asked for."""
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,3 +136,24 @@ def test_the_check_mode_is_the_cpus() -> None:
 def test_the_cpu_needs_neither(name: str) -> None:
     statuses, imported, text = started("torch", "triton", ANYCANN_DEVICE=name)
     assert (statuses, imported, text) == ("0 0 0 0 0 0", "[]", "nothing")
+
+
+def kernels() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function that Triton compiles."""
+    for path in sorted(Path(anycann.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any(isinstance(mark, ast.Name) and mark.id == "jit" for mark in node.decorator_list):
+                yield f"{path.parent.name}/{path.name}", node
+
+
+def test_kernels_avoid_what_only_some_versions_of_triton_understand() -> None:
+    """A constant -0.0, of which 3.7 makes 0.0, and targets within targets of an assignment, at which it fails."""
+    found = list(kernels())
+    assert len(found) > 50
+    for path, kernel in found:
+        for node in ast.walk(kernel):
+            where = f"{path}: {ast.unparse(node)}" if isinstance(node, (ast.UnaryOp, ast.Assign)) else ""
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+                assert node.operand.value != 0, where
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                assert not any(isinstance(target, ast.Tuple) for target in node.targets[0].elts), where

@@ -22,6 +22,7 @@ __all__ = [
     "Placed",
     "Start",
     "cdiv",
+    "constant",
     "constants",
     "fma",
     "in_halves",
@@ -110,13 +111,24 @@ def _fused(a: tl.tensor, b: tl.tensor, c: tl.tensor) -> tl.tensor:
 
 
 @jit
+def constant(shape: tl.constexpr, VALUE: tl.constexpr, T: tl.constexpr) -> tl.tensor:
+    """A number; None is -0.0, which changes no sum, and of which some versions of Triton make 0.0."""
+    if VALUE is None:
+        return tl.full(shape, -1.0, T) * 0.0
+    else:
+        return tl.full(shape, VALUE, T)
+
+
+@jit
 def load(p: tl.tensor, o: tl.tensor, m: tl.tensor, T: tl.constexpr, POLICY: tl.constexpr) -> tl.tensor:
     """Elements at offsets o of an address, as float32; -0.0, the number that changes no sum, where m is not set."""
     if T == tl.bfloat16:
         b = tl.load(p.to(tl.pointer_type(tl.uint16)) + o, mask=m, other=None if m is None else _MINUS_ZERO, eviction_policy=POLICY)
         return (b.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
     else:
-        return tl.load(p.to(tl.pointer_type(T)) + o, mask=m, other=None if m is None else -0.0, eviction_policy=POLICY).to(tl.float32)
+        return tl.load(p.to(tl.pointer_type(T)) + o, mask=m, other=None if m is None else constant([], None, T), eviction_policy=POLICY).to(
+            tl.float32
+        )
 
 
 @jit
@@ -173,11 +185,11 @@ def in_halves(x: tl.tensor, N: tl.constexpr) -> tl.tensor:
 def sum_of_partials(p: tl.tensor, o: tl.tensor, step: tl.tensor, count: tl.tensor, m: tl.tensor, first: tl.constexpr) -> tl.tensor:
     """first + the float64 numbers at offsets o, o + step, …, `count` of them, added in this order."""
     places = p.to(tl.pointer_type(tl.float64)) + o
-    total = tl.full(o.shape, first, tl.float64)
+    total = constant(o.shape, first, tl.float64)
     for start in range(0, count, _AT_ONCE):
         for j in tl.static_range(_AT_ONCE):
             there = m & (o * 0 + (start + j) < count)
-            total += tl.load(places + tl.cast(start + j, tl.int64) * step, mask=there, other=-0.0)
+            total += tl.load(places + tl.cast(start + j, tl.int64) * step, mask=there, other=constant([], None, tl.float64))
     return total
 
 

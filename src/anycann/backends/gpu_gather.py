@@ -11,7 +11,7 @@ of nothing is 0. Products with weights are rounded before they are added.
 import triton
 import triton.language as tl
 
-from anycann.backends.gpu import Start, cdiv, jit, load, store, type_of
+from anycann.backends.gpu import Start, cdiv, constant, jit, load, store, type_of
 from anycann.backends.gpu_sort import Tiles, place_of
 from anycann.tensor import Tensor
 
@@ -46,7 +46,7 @@ def _add_rows(
     number = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     m, o = columns < width, columns * strides[1]
-    total = tl.full([BLOCK], -0.0, tl.float32)
+    total = constant([BLOCK], None, tl.float32)
     some = 0  # kept rows
     for group in range(0, k, K):
         for j in tl.static_range(K):
@@ -59,7 +59,7 @@ def _add_rows(
             keep = m & (columns * 0 + kept > 0)  # [BLOCK]
             row = load(p_source, index.to(tl.int64) * strides[0] + o, keep, T, "")
             if T_WEIGHT is not None:
-                row = tl.where(keep, row * weight, -0.0)
+                row = tl.where(keep, row * weight, constant([], None, tl.float32))
             total += row
             some += kept
     total = tl.where(some > 0, total, 0.0)

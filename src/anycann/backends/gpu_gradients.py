@@ -7,7 +7,7 @@ import math
 
 import triton.language as tl
 
-from anycann.backends.gpu import Start, cdiv, fma, in_order, jit, load, offsets, store, type_of
+from anycann.backends.gpu import Start, cdiv, constant, fma, in_order, jit, load, offsets, store, type_of
 from anycann.backends.gpu_rows import LANES, WARPS, at, bits, number, numbered, of_rows, of_width, parameter, programs, sum_lanes, within
 from anycann.tensor import Tensor
 
@@ -85,7 +85,7 @@ def _gradient(
 @jit
 def _add_rows(p: tl.tensor, m: tl.tensor, later: tl.tensor, x: tl.tensor) -> None:
     """Add rows [R, N] one after the other to the sums [N] of the rows before them, or to nothing."""
-    sums = tl.load(p, mask=later, other=-0.0)
+    sums = tl.load(p, mask=later, other=constant([], None, tl.float32))
     tl.store(p, in_order(sums, tl.trans(x), x.shape[0]), mask=m)
 
 
@@ -156,7 +156,7 @@ def _gradients(
                 if SUMS:
                     p_run = p_sums.to(tl.pointer_type(tl.float32)) + (tl.cast(unit, tl.int64) * 2 * width + columns)
                     later = m_columns & (columns * 0 + begin > 0)
-                    _add_rows(p_run, m_columns, later, tl.where(m, dy * scaled, -0.0))
+                    _add_rows(p_run, m_columns, later, tl.where(m, dy * scaled, constant([], None, tl.float32)))
                     _add_rows(p_run + width, m_columns, later, dy)
             if SUMS:
                 tl.debug_barrier()

@@ -13,7 +13,7 @@ import numpy as np
 import triton.language as tl
 
 from anycann import cuda
-from anycann.backends.gpu import Nest, cdiv, jit, load, nest, offsets, wide
+from anycann.backends.gpu import Nest, cdiv, constant, jit, load, nest, offsets, wide
 from anycann.tensor import Tensor
 
 __all__ = [
@@ -114,4 +114,4 @@ def sum_lanes(x: tl.tensor) -> tl.tensor:
 @jit
 def parameter(p: tl.tensor, o: tl.tensor, m: tl.tensor, T: tl.constexpr, default: tl.constexpr) -> tl.tensor:
     """A row of a parameter in float32; the default where there is none."""
-    return tl.full([1, o.shape[0]], default, tl.float32) if T is None else load(p, o, m, T, "")[None, :]
+    return constant([1, o.shape[0]], default, tl.float32) if T is None else load(p, o, m, T, "")[None, :]

@@ -28,7 +28,8 @@ def _others(
     keys: tl.tensor, start: tl.tensor, tile: tl.tuple, loops: tl.tuple, N: tl.constexpr, LARGEST: tl.constexpr, OTHERS: tl.constexpr
 ) -> tl.tensor:
     """Keys of a tile from `start` on, [1, OTHERS], and the largest number behind its end."""
-    (begin, count), j = tile, start + tl.arange(0, OTHERS)
+    begin, count = tile
+    j = start + tl.arange(0, OTHERS)
     return tl.load(keys + offsets(begin + j, loops[0], loops[1], N), mask=j < count, other=LARGEST)[None, :]
 
 
@@ -87,7 +88,8 @@ def place_of(
 ) -> tl.tensor:
     """The places of the keys with the numbers `at`, where m is set; AT_ONCE tiles are searched side by side."""
     p_within, p_sorted, p_smaller = parts
-    keys, smaller, (numel, tiles) = p_sorted.to(tl.pointer_type(T)), p_smaller.to(tl.pointer_type(tl.int32)), sizes
+    keys, smaller = p_sorted.to(tl.pointer_type(T)), p_smaller.to(tl.pointer_type(tl.int32))
+    numel, tiles = sizes
     within = tl.load(p_within.to(tl.pointer_type(tl.int32)) + at, mask=m, other=0)  # [K]
     key = tl.load(keys + at // TILE * TILE + within, mask=m, other=0)
     large = tl.max(((key < 0) | (key >= SMALL)).to(tl.int32), 0)

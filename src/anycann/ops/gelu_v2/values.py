@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from anycann.backends.gpu import fma, jit
+from anycann.backends.gpu import constant, fma, jit
 from anycann.backends.gpu_exp import LIFTED, MAGIC, bits, entry, even_quadratic, exp2_pair, exp_pair, piecewise, scaled
 from anycann.ops.gelu_v2 import coefficients as fitted
 
@@ -32,13 +32,13 @@ def packed(mode: int) -> "np.ndarray[Any, np.dtype[np.float32]]":
 @jit
 def _limit(x: tl.tensor) -> tl.tensor:
     """What x Phi(x) tends to: x, or -0 for negative x; zeros keep their sign."""
-    return tl.where(x >= 0.0, x, -0.0)
+    return tl.where(x >= 0.0, x, constant([], None, tl.float32))
 
 
 @jit
 def _near(x: tl.tensor, t: tl.tensor, p: tl.tensor, terms: tl.constexpr) -> tl.tensor:
     i = bits(fma(t, _NEAR_SCALE, MAGIC)) & (_NEAR - 1)
-    return fma(-t, piecewise(p, _NEAR, _NEAR, terms, i, t - entry(p, 0, i)), _limit(x))
+    return fma(t * -1.0, piecewise(p, _NEAR, _NEAR, terms, i, t - entry(p, 0, i)), _limit(x))
 
 
 @jit

@@ -100,7 +100,7 @@ def _rows(
             m = there[:, None] & (columns < width)[None, :]  # [R, COLUMNS]
             x = load(p_x, at(o_x, columns, sizes, strides[0], LOOPS), m, T, "evict_first")
             weight = parameter(p_weight, offsets(columns, sizes, strides[2], LOOPS), columns < width, T_WEIGHT, 1.0)
-            bias = parameter(p_bias, offsets(columns, sizes, strides[3], LOOPS), columns < width, T_BIAS, -0.0)
+            bias = parameter(p_bias, offsets(columns, sizes, strides[3], LOOPS), columns < width, T_BIAS, None)
             store(p_out, at(o_out, columns, sizes, strides[1], LOOPS), _normalised(x, mean, root, weight, bias, T), m, T)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from anycann.backends.gpu import Start, cdiv, in_order, jit, nest, offsets, once, store, type_of
+from anycann.backends.gpu import Start, cdiv, constant, in_order, jit, nest, offsets, once, store, type_of
 from anycann.backends.gpu_gradients import gradients
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
@@ -43,14 +43,16 @@ def _totals(
     columns = (tl.program_id(0) // 2).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)  # [COLUMNS]
     m = columns < width
     p_columns = p_runs.to(tl.pointer_type(tl.float32)) + which * width + columns
-    total = tl.full([COLUMNS], FIRST, tl.float64)
+    total = constant([COLUMNS], FIRST, tl.float64)
     for begin in range(0, runs, PARTIALS * _RUNS):
-        partial = tl.full([PARTIALS, COLUMNS], -0.0, tl.float64)
+        partial = constant([PARTIALS, COLUMNS], None, tl.float64)
         for i in range(0, _RUNS, _AT_ONCE):
             for j in tl.static_range(_AT_ONCE):
                 run = begin + i + j + tl.arange(0, PARTIALS).to(tl.int64) * _RUNS  # [PARTIALS]
                 there = (run < runs)[:, None] & m[None, :]  # [PARTIALS, COLUMNS]
-                partial += tl.load(p_columns[None, :] + (run * 2 * width)[:, None], mask=there, other=-0.0).to(tl.float64)
+                partial += tl.load(p_columns[None, :] + (run * 2 * width)[:, None], mask=there, other=constant([], None, tl.float32)).to(
+                    tl.float64
+                )
         total = in_order(total, tl.trans(partial), PARTIALS)
     if which == 0:
         if T_GAMMA is not None:
@@ -68,7 +70,7 @@ def _finish(call: Call, width: int, runs: int) -> Start:
     kinds = [None if output is None else type_of(output.dtype.name) for output in outputs]
     partials = min(_SIDE_BY_SIDE, triton.next_power_of_2(max(1, cdiv(runs, RUNS_PER_PARTIAL))))
     columns = min(_COLUMNS, _SUMS // partials)
-    choices = *kinds, len(loops.sizes), -0.0 if runs else 0.0, partials, columns
+    choices = *kinds, len(loops.sizes), None if runs else 0.0, partials, columns
     return Start(_totals, 2 * cdiv(width, columns), one.device, _WARPS, runs, width, *loops, *choices)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import triton.language as tl
 
-from anycann.backends.gpu import Start, cdiv, in_order, jit, load, nest, offsets, once, store, sum_of_partials, type_of
+from anycann.backends.gpu import Start, cdiv, constant, in_order, jit, load, nest, offsets, once, store, sum_of_partials, type_of
 from anycann.bind import Call, Launch
 from anycann.ops.column_sums import ROWS_PER_RUN, RUNS_PER_PARTIAL
 from anycann.tensor import Tensor
@@ -42,17 +42,17 @@ def _partials(
     m = columns < width
     o_x, o_dy = columns.to(tl.int64) * steps[0], columns.to(tl.int64) * steps[1]
     first = partial * (_ROWS * _RUNS)
-    gamma = tl.full([BLOCK], -0.0, tl.float64)
-    beta = tl.full([BLOCK], -0.0, tl.float64)
+    gamma = constant([BLOCK], None, tl.float64)
+    beta = constant([BLOCK], None, tl.float64)
     for run in range(0, tl.minimum(tl.cdiv(rows - first, _ROWS), _RUNS).to(tl.int32), R):
-        g = tl.full([R, BLOCK], -0.0, tl.float32)
-        b = tl.full([R, BLOCK], -0.0, tl.float32)
+        g = constant([R, BLOCK], None, tl.float32)
+        b = constant([R, BLOCK], None, tl.float32)
         for j in tl.static_range(_ROWS):
             row = first + (run + tl.arange(0, R)) * _ROWS + j  # [R]
             there = (row < rows)[:, None] & m[None, :]  # [R, BLOCK]
             dy = load(p_dy, offsets(row, sizes, strides[1], N)[:, None] + o_dy[None, :], there, T, "evict_first")
             x = load(p_x, offsets(row, sizes, strides[0], N)[:, None] + o_x[None, :], there, T, "evict_first")
-            g = g + tl.where(there, dy * x, -0.0)
+            g = g + tl.where(there, dy * x, constant([], None, tl.float32))
             b = b + dy
         gamma = in_order(gamma, tl.trans(g), R)
         beta = in_order(beta, tl.trans(b), R)
@@ -96,7 +96,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     columns, partials = _BYTES // x.dtype.itemsize, cdiv(rows, ROWS_PER_RUN * RUNS_PER_PARTIAL)
     blocks, kind = cdiv(width, columns), type_of(x.dtype.name)
     shape = rows, width, blocks, *loops, (x.strides[-1], dy.strides[-1]), kind, len(loops.sizes), _AT_ONCE, columns
-    ends = partials, width, (gamma.strides[0], beta.strides[0]), -0.0 if partials else 0.0, kind, _COLUMNS
+    ends = partials, width, (gamma.strides[0], beta.strides[0]), None if partials else 0.0, kind, _COLUMNS
     add = Start(_partials, partials * blocks, x.device, 4, *shape)
     finish = Start(_totals, 2 * cdiv(width, _COLUMNS), x.device, 1, *ends)
 

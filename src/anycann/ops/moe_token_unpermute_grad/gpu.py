@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import triton
 import triton.language as tl
 
-from anycann.backends.gpu import Start, cdiv, in_halves, in_order, jit, load, once, store, type_of
+from anycann.backends.gpu import Start, cdiv, constant, in_halves, in_order, jit, load, once, store, type_of
 from anycann.bind import Call, Launch
 from anycann.ops.moe_token_unpermute_grad.spec import LANES, RUN_H
 
@@ -115,10 +115,10 @@ def _gradients(
     """Write the gradients of rows; the sums of their products in 16 lanes. All operands but strides and sizes are [ENTRIES, 1, 1]."""
     row_strides, grad_strides, out_strides = strides
     o_row, o_grad, o_out = row * row_strides[0], token * grad_strides[0], row * out_strides[0]
-    total = tl.full([ENTRIES * _LANES], BEGIN, tl.float64)
+    total = constant([ENTRIES * _LANES], BEGIN, tl.float64)
     h = (tl.arange(0, RUNS)[:, None] * _RUN + tl.arange(0, _LANES)[None, :])[None, :, :].to(tl.int64)  # [1, RUNS, 16]
     for start in range(0, width, RUNS * _RUN):
-        run = tl.full([ENTRIES, RUNS, _LANES], -0.0, tl.float32)
+        run = constant([ENTRIES, RUNS, _LANES], None, tl.float32)
         for part in range(0, _RUN, _AT_ONCE * _LANES):
             grads: tl.tuple = ()
             for j in tl.static_range(_AT_ONCE):
@@ -128,7 +128,7 @@ def _gradients(
                 grads = grads + (grad,)
                 if WEIGHTED:
                     product = grad * load(p_rows, o_row + column * row_strides[1], m, T, "evict_first")
-                    run = run + tl.where(m, product, -0.0)
+                    run = run + tl.where(m, product, constant([], None, tl.float32))
             for j in tl.static_range(_AT_ONCE):
                 column = h + (start + part + j * _LANES)
                 grad = grads[j]
@@ -164,7 +164,8 @@ def _copies(
     ROWS: tl.constexpr,
 ) -> None:
     """The first `blocks` programs take ENTRIES indices each, the others look for rows that none names."""
-    (stride, entries, size), (rows, width, k) = listed, shape
+    stride, entries, size = listed
+    rows, width, k = shape
     if tl.program_id(0) >= blocks:
         _zeros(p_indices, p_last, p_out, tl.program_id(0) - blocks, listed, shape, strides[2], T, SLICES, ROWS)
     else:
@@ -199,7 +200,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     blocks, nowhere = cdiv(entries, side), (0, 0)
     strides = row_source.strides if weighted else nowhere, grad.strides, out.strides
     of_probs = (probs.strides, probs_grad.strides) if weighted else (nowhere, nowhere)
-    choices = kind, type_of(probs.dtype.name) if weighted else None, -0.0 if width else 0.0, slices, side, runs, _ROWS
+    choices = kind, type_of(probs.dtype.name) if weighted else None, None if width else 0.0, slices, side, runs, _ROWS
     note = Start(_names, cdiv(entries, _ENTRIES), device, 4, stride, entries, rows, size, slices, _ENTRIES, _OTHERS)
     shape = blocks, (stride, entries, size), (rows, width, k), strides, *of_probs
     write = Start(_copies, blocks + cdiv(rows, _ROWS), device, warps, *shape, *choices)

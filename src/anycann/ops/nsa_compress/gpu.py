@@ -11,7 +11,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from anycann.backends.gpu import Placed, Start, cdiv, jit, load, store, type_of
+from anycann.backends.gpu import Placed, Start, cdiv, constant, jit, load, store, type_of
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress.spec import RUN_W
 from anycann.ops.windows import sequences
@@ -46,9 +46,9 @@ def _compress(
     m = there[:, None] & (d < width)[None, :]  # [WINDOWS, BLOCK]
     first = tl.load(p_firsts.to(tl.pointer_type(tl.int64)) + window, mask=there, other=0)
     o = (first * x_strides[0])[:, None] + (head * x_strides[1] + d * x_strides[2])[None, :]
-    total = tl.full([WINDOWS, BLOCK], -0.0, tl.float32)
+    total = constant([WINDOWS, BLOCK], None, tl.float32)
     for start in range(0, block, _RUN):
-        run = tl.full([WINDOWS, BLOCK], -0.0, tl.float32)
+        run = constant([WINDOWS, BLOCK], None, tl.float32)
         for w in tl.static_range(_RUN):
             at = tl.cast(start + w, tl.int64)
             weight = load(p_weight, at * weight_strides[0] + head * weight_strides[1], None, T, "")

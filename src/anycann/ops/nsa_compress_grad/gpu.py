@@ -12,7 +12,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from anycann.backends.gpu import Placed, Start, cdiv, in_order, jit, load, once, store, sum_of_partials, type_of
+from anycann.backends.gpu import Placed, Start, cdiv, constant, in_order, jit, load, once, store, sum_of_partials, type_of
 from anycann.bind import Call, Launch
 from anycann.ops.nsa_compress_grad.spec import LANES, RUN_D, TOKENS_PER_PARTIAL
 from anycann.ops.windows import sequences
@@ -78,7 +78,7 @@ def _chunks(
     o_grad, o_x = head * grad_strides[1] + lanes * grad_strides[2], head * x_strides[1] + lanes * x_strides[2]  # [16]
     o_dx, o_weight = head * dx_strides[1] + lanes * dx_strides[2], head * weight_strides[1]
     phases = tl.arange(0, PADDED)[:, None, None]  # [PADDED, 1, 1]
-    sums = tl.full([PADDED * _SIDE * _LANES], BEGIN, tl.float64)  # place in the window / 16, place % 16, lane
+    sums = constant([PADDED * _SIDE * _LANES], BEGIN, tl.float64)  # place in the window / 16, place % 16, lane
     for segment in range(tl.load(ranges + chunk), tl.load(ranges + chunk + 1)):
         at = segments + segment * _FIELDS
         first, last, origin, number, count = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3), tl.load(at + 4)
@@ -96,7 +96,7 @@ def _chunks(
                 d = tl.cast(part * _RUN, tl.int64) if RUNS > 1 else 0
                 run: tl.tuple = ()
                 for k in tl.static_range(WINDOWS):
-                    run = run + (tl.full([TILE, _LANES], -0.0, tl.float32),)
+                    run = run + (constant([TILE, _LANES], None, tl.float32),)
                 for i in tl.static_range(SLICES):
                     m = inside[:, None] & (lanes + (d + i * _LANES) < width)[None, :]  # [TILE, 16]
                     x = load(p_x, tokens[:, None] * x_strides[0] + (o_x + (d + i * _LANES) * x_strides[2])[None, :], m, T, "evict_first")
@@ -104,15 +104,15 @@ def _chunks(
                     for k in tl.static_range(WINDOWS):
                         o_d = (o_grad + (d + i * _LANES) * grad_strides[2])[None, :]
                         g = load(p_grad, windows[k][1][:, None] * grad_strides[0] + o_d, m & windows[k][0][:, None], T, "")
-                        added = added + (run[k] + tl.where(m, x * g, -0.0),)
+                        added = added + (run[k] + tl.where(m, x * g, constant([], None, tl.float32)),)
                     run = added
-                placed = tl.full([PADDED, TILE, _LANES], -0.0, tl.float32)
+                placed = constant([PADDED, TILE, _LANES], None, tl.float32)
                 for k in tl.static_range(WINDOWS):
                     here = windows[k][0][None, :, None] & (windows[k][2][None, :, None] == phases)
                     placed = tl.where(here, run[k][None, :, :], placed)
                 placed = tl.permute(tl.reshape(placed, [PADDED, TILE // _SIDE, _SIDE * _LANES]), (0, 2, 1))
                 sums = in_order(sums, tl.reshape(placed, [PADDED * _SIDE * _LANES, TILE // _SIDE]), TILE // _SIDE)
-                begin = tl.where(covered, -0.0, 0.0)[:, None]
+                begin = tl.where(covered, constant([], None, tl.float32), 0.0)[:, None]
                 for i in tl.static_range(SLICES):
                     m = inside[:, None] & (lanes + (d + i * _LANES) < width)[None, :]  # [TILE, 16]
                     dx = tl.broadcast_to(begin, [TILE, _LANES])
@@ -144,7 +144,7 @@ def _totals(
 ) -> None:
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     m = i < numel
-    total = once(sum_of_partials(p_sums, i, numel, chunks, m, -0.0), T)
+    total = once(sum_of_partials(p_sums, i, numel, chunks, m, None), T)
     store(p_out, i // heads * strides[0] + i % heads * strides[1], total, m, T)
 
 
@@ -181,7 +181,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     shape = (heads, width, block, stride), grad.strides, x.strides, weight.strides, dx.strides, kind
     choices = cdiv(block, stride), phases, triton.next_power_of_2(phases), cdiv(width, RUN_D), slices, tile
     warps = tile // _GROUP * x.dtype.itemsize // 2  # 16 bytes of a row for each thread
-    add = Start(_chunks, chunks * heads, device, warps, *shape, *choices, -0.0 if call.axes["C"] > 0 else 0.0)
+    add = Start(_chunks, chunks * heads, device, warps, *shape, *choices, None if call.axes["C"] > 0 else 0.0)
     finish = Start(_totals, cdiv(numel, _COLUMNS), device, 1, chunks, numel, heads, dw.strides, kind, _COLUMNS)
 
     def run(addresses: Sequence[int], workspace: int) -> None:

@@ -43,7 +43,7 @@ def _losses(
     N: tl.constexpr,
 ) -> tl.tensor:
     x = read(p_self, i, m, sizes, strides[0], N, T_SELF) - read(p_target, i, m, sizes, strides[1], N, T_TARGET)
-    beta, half, inverse = betas
+    beta, half, inverse = tl.cast(betas[0], tl.float32), tl.cast(betas[1], tl.float32), betas[2]  # subnormal ones may come as float64
     if inverse is None:
         quotient = tl.math.div_rn(x, beta)
     else:
@@ -111,7 +111,7 @@ def _total(p_sums: tl.tensor, p_out: tl.tensor, partials: tl.tensor, numel: tl.t
         for step in range(0, _PARTIALS, _AT_ONCE):
             for j in tl.static_range(_AT_ONCE):
                 partial = first + (step + j)
-                groups += tl.load(sums + partial, mask=partial < partials, other=-0.0)
+                groups += tl.load(sums + partial, mask=partial < partials, other=0.0)
         total = in_order(total, tl.reshape(groups, [1, _GROUPS]), _GROUPS)
     if MEAN:
         total = total / tl.cast(numel, tl.float64)

@@ -1,6 +1,5 @@
 """The contract of aclnnSmoothL1Loss, and the constants of its summation tree."""
 
-from anycann.axes import broadcast
 from anycann.products import A2_BOX, A2_INFERENCE, A2_TRAINING, A3, ASCEND_950, INFERENCE, TRAINING
 from anycann.spec import FLOATS, Broadcast, Float, Int, OpSpec, Promote, Rule, Tensor, When, Workload
 
@@ -9,11 +8,6 @@ SUMS_PER_PARTIAL = 64  # float64 sums of which each takes the losses that lie so
 PARTIALS_PER_GROUP = 64  # partial sums added one after the other; the sums of groups then are, too
 
 _BOTH = ("self", "target")
-
-
-def broadcasts(s: tuple[int, ...], t: tuple[int, ...]) -> bool:
-    """Whether two shapes broadcast."""
-    return broadcast([s, t]) is not None
 
 
 SPEC = OpSpec(
@@ -39,13 +33,12 @@ SPEC = OpSpec(
     ),
     rules=(
         Rule(
-            "broadcast(S, T)",
+            "broadcasts(S, T)",
             "must broadcast with {target}",
             "self",
             mend="Right-aligned dimensions must be equal, or one of them 1, and all together 2**60 elements at most.",
         ),
     ),
-    functions={"broadcast": broadcasts},
     products=(INFERENCE, TRAINING, A2_TRAINING, A2_INFERENCE, A2_BOX, A3, ASCEND_950),
     accuracy={
         "float32": "none: bit for bit the float32 evaluation below; mean and sum: those losses added in float64, rounded once",

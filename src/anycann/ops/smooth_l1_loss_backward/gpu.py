@@ -39,6 +39,7 @@ def _smooth_l1(
     m = i < numel
     x = read(p_self, i, m, sizes, strides[1], N, T_SELF) - read(p_target, i, m, sizes, strides[2], N, T_TARGET)
     sign = tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x))
+    beta = tl.cast(beta, tl.float32)  # a subnormal one may come as float64
     if SIGN:
         d = tl.where(x == 0, 0.0, sign)
     else:
