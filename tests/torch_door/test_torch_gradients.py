@@ -152,3 +152,72 @@ def test_functorch_transforms() -> None:
     jacobian = torch.func.jacrev(lambda g: op.moe_token_permute_grad(g, INDICES, 2))(torch.randn(5, 3))
     assert jacobian.shape == (4, 3, 5, 3)
     assert torch.equal(jacobian.sum((0, 1, 3)), torch.tensor([3.0, 3.0, 3.0, 6.0, 3.0]))
+
+
+def permuted(x: Tensor) -> Tensor:
+    found: Tensor = op.moe_token_permute(x, torch.tensor([2, 0, 1]))[0]
+    return found
+
+
+def cubes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: function(x).pow(3).sum()
+
+
+def test_levels_of_torch_func_record_for_each_other() -> None:
+    x, grad = torch.tensor([[1.0], [2.0], [3.0]]), torch.func.grad
+    twice = grad(lambda y: grad(cubes(permuted))(y).sum())
+    assert twice(x).flatten().tolist() == [6, 12, 18]
+    assert grad(lambda y: torch.func.vjp(cubes(permuted), y)[1](torch.tensor(1.0))[0].sum())(x).flatten().tolist() == [6, 12, 18]
+    given = x.clone().requires_grad_()
+    assert torch.autograd.grad(grad(cubes(permuted))(given).sum(), given)[0].flatten().tolist() == [6, 12, 18]
+    expected = torch.func.jacrev(torch.func.jacrev(cubes(lambda y: y)))(x)
+    assert torch.equal(torch.func.jacrev(torch.func.jacrev(cubes(permuted)))(x), expected)
+    third = grad(lambda y: twice(y).sum())(x)
+    assert third.flatten().tolist() == [6, 6, 6]
+    x, w = torch.randn(16, 1, 16), torch.randn(16, 1)
+    jacobians = [
+        torch.func.jacrev(torch.func.jacrev(lambda x, w, f=f: f(x, w).pow(2).sum(), 0), 1)(x, w)
+        for f in (lambda x, w: door.nsa_compress(x, w, 16, 16), lambda x, w: (x * w[:, :, None]).sum(0, keepdim=True))
+    ]
+    torch.testing.assert_close(*jacobians, rtol=1e-4, atol=1e-4)
+
+
+def test_parameters_from_outside_of_torch_func_get_their_gradients() -> None:
+    x, found = torch.randn(4, 6), []
+    for layer_norm in (door.layer_norm, torch.nn.functional.layer_norm):
+        w = torch.ones(6, requires_grad=True)
+        _, value = torch.func.grad_and_value(lambda a, w=w, norm=layer_norm: norm(a, (6,), w).pow(2).sum())(x)
+        each = torch.vmap(torch.func.grad_and_value(lambda a, w=w, norm=layer_norm: norm(a, (6,), w).pow(2).sum()))(x)[1]
+        found.append(torch.autograd.grad(value + each.sum() + w.sum(), w)[0])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+def test_torch_func_keeps_what_the_caller_switched_off() -> None:
+    x, w = torch.randn(4, 6), torch.ones(6, requires_grad=True)
+    with torch.no_grad():
+        gradient, value = torch.func.grad_and_value(lambda a: door.layer_norm(a, (6,), w).pow(3).sum())(x)
+    assert (gradient.requires_grad, value.requires_grad) == (False, False)
+    assert gradient.abs().max() > 0
+
+    def unseen(a: Tensor) -> Tensor:
+        with torch.no_grad():
+            hidden = door.gelu(a)
+        return hidden.sum() + a.sum()
+
+    assert torch.equal(torch.func.grad(unseen)(x), torch.ones(4, 6))
+    assert torch.equal(torch.func.grad(lambda a: torch.func.grad(unseen)(a).sum() + a.sum())(x), torch.ones(4, 6))
+
+
+SECOND: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": lambda x: door.gelu(x).sum(),
+    "smooth_l1_loss": lambda x: door.smooth_l1_loss(x, torch.zeros(3)),
+    "layer_norm_backward": lambda x: door.layer_norm(x, (3,)).pow(2).sum(),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_that_are_not_offered_are_errors_of_torch_func_too(name: str) -> None:
+    first = torch.func.grad(SECOND[name])
+    for second in (torch.func.jacrev(first), torch.func.grad(lambda x: first(x).sum())):
+        with pytest.raises(NotImplementedError, match=name):
+            second(torch.randn(3))

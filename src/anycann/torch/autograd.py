@@ -4,7 +4,8 @@ The dispatcher hands an autograd kernel the set of what is left to do for a call
 recorded, the autograd kernel computes at once: a second trip through the dispatcher would cost as much as a small call.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
 from anycann.torch.library import LIBRARY, Entry, any_requires_grad
@@ -41,6 +43,16 @@ class Rule:
     constant: tuple[int, ...] = ()  # outputs through which no gradient flows
 
 
+@contextmanager
+def _for_other_levels() -> Iterator[None]:
+    """Below one level of recording, with recording on: torch.func has others there, which a forward pass would find switched off.
+
+    Those that the caller switched off, torch.func switches off again.
+    """
+    with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+        yield
+
+
 class _Refused(_SingleLevelFunction):
     """The identity, whose derivative is an error."""
 
@@ -48,7 +60,8 @@ class _Refused(_SingleLevelFunction):
     def forward(ctx: Any, tensor: Tensor, message: str) -> Tensor:
         ctx.message = message
         ctx.set_materialize_grads(False)
-        return tensor.view_as(tensor)
+        with _for_other_levels():
+            return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -71,7 +84,8 @@ def _function(entry: Entry, rule: Rule) -> Any:
         @staticmethod
         def forward(ctx: Any, keys: DispatchKeySet, *inputs: Any) -> Any:
             named = dict(zip(names[positional:], inputs[positional:], strict=True))
-            output = _below(entry.op, keys, inputs[:positional], named)
+            with _for_other_levels():
+                output = entry.op.redispatch(keys & torch._C._after_autograd_keyset, *inputs[:positional], **named)
             outputs = output if isinstance(output, tuple) else (output,)
             values = dict(zip(names, inputs, strict=True)) | {f"output {i}": made for i, made in enumerate(outputs)}
             ctx.save_for_backward(*[values[name] for name in rule.saves])
