@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import compiled_autograd
+from torch.autograd import forward_ad
 
 import anycann.torch as door
 from anycann.torch.gradients import RULES
@@ -221,3 +223,76 @@ def test_second_derivatives_that_are_not_offered_are_errors_of_torch_func_too(na
     for second in (torch.func.jacrev(first), torch.func.grad(lambda x: first(x).sum())):
         with pytest.raises(NotImplementedError, match=name):
             second(torch.randn(3))
+
+
+def dual(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """The tangent of a function, without torch.func."""
+
+    def tangent(x: Tensor) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(function(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+    return tangent
+
+
+def into_out(x: Tensor) -> Tensor:
+    found: Tensor = op.gelu_v2(x, 0, out=torch.empty_like(x))
+    return found
+
+
+FORWARD: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
+    "jvp": ("gelu_v2", lambda x: torch.func.jvp(lambda a: a + door.gelu(a), (x,), (x,))),
+    "jacfwd": ("layer_norm", torch.func.jacfwd(lambda x: door.layer_norm(x, (3,)))),
+    "hessian": ("gelu_v2", torch.func.hessian(lambda x: door.gelu(x).sum())),
+    "jvp of jvp": ("gelu_v2", lambda x: torch.func.jvp(lambda a: torch.func.jvp(lambda b: b * door.gelu(a), (x,), (x,))[1], (x,), (x,))),
+    "linearize": ("gelu_v2", lambda x: torch.func.linearize(door.gelu, x)),
+    "dual": ("moe_token_permute", dual(lambda x: op.moe_token_permute(x[:, None], torch.tensor([1, 0, 2]))[0])),
+    "dual that requires grad": ("smooth_l1_loss", dual(lambda x: door.smooth_l1_loss(torch.zeros(3), x.clone().requires_grad_()))),
+    "dual, no_grad": ("gelu_v2", torch.no_grad()(dual(door.gelu))),
+    "dual, given by name": ("gelu_v2", dual(lambda x: op.gelu_v2(x=x, approximate=0))),
+    "dual, out": ("gelu_v2", dual(into_out)),
+    "jvp, compiled": ("gelu_v2", torch.compile(lambda x: torch.func.jvp(door.gelu, (x,), (x,)), backend="aot_eager")),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forward_mode_derivatives_are_errors_that_say_so(name: str) -> None:
+    operator, function = FORWARD[name]
+    with pytest.raises(Exception, match=rf"torch.ops.anycann.{operator}(.out)? has no forward-mode derivative"):
+        function(torch.randn(3))
+
+
+def test_tensors_without_tangents_compute_beside_forward_mode_derivatives() -> None:
+    x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+    value, tangent = torch.func.jvp(lambda a: a * door.gelu(x) + into_out(x), (x,), (torch.ones(3),))
+    assert torch.equal(tangent, door.gelu(x))
+    assert torch.equal(value, x * door.gelu(x) + door.gelu(x))
+    with forward_ad.dual_level():
+        loss = (forward_ad.unpack_dual(forward_ad.make_dual(x, x)).primal * door.gelu(w)).sum()
+        assert torch.equal(torch.autograd.grad(loss, w)[0], op.gelu_backward_v2(x, w.detach()))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_backward_pass_is_compiled() -> None:
+    torch._dynamo.reset()
+    for rows, beta in ((3, 1.0), (3, 0.1), (4, 0.1), (5, 2.0)):
+        x, y = torch.randn(rows, 6, requires_grad=True), torch.randn(rows, 6)
+        expected = torch.autograd.grad(door.smooth_l1_loss(door.layer_norm(door.gelu(x), (6,)), y, "mean", beta), x)[0]
+        loss = door.smooth_l1_loss(door.layer_norm(door.gelu(x), (6,)), y, "mean", beta)
+        with compiled_autograd._enable(torch.compile(backend="eager")):
+            loss.backward()
+        assert x.grad is not None
+        assert torch.equal(x.grad, expected)
+    x = torch.randn(3, requires_grad=True)
+    loss = op.gelu_backward_v2(torch.ones(3, requires_grad=True), x).sum()
+    with compiled_autograd._enable(torch.compile(backend="eager")), pytest.raises(Exception, match="a second derivative of gelu"):
+        loss.backward()
+
+
+def test_nodes_of_a_graph_bear_the_names_of_their_operators() -> None:
+    x = torch.randn(3, requires_grad=True)
+    assert [type(door.gelu(x).grad_fn).__name__, type(door.smooth_l1_loss(x, x).grad_fn).__name__] == [
+        "GeluV2Backward",
+        "SmoothL1LossBackward",
+    ]

@@ -4,8 +4,7 @@ The dispatcher hands an autograd kernel the set of what is left to do for a call
 recorded, the autograd kernel computes at once: a second trip through the dispatcher would cost as much as a small call.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
@@ -21,6 +21,7 @@ from anycann.torch.library import LIBRARY, Entry, any_requires_grad
 __all__ = ["Rule", "register"]
 
 
+_unpack_dual: Any = forward_ad.unpack_dual
 number_of = DispatchKeySet.raw_repr
 _ONLY_CPU = (DispatchKeySet(DispatchKey.CPU) | DispatchKeySet(DispatchKey.AutogradCPU)).raw_repr()
 
@@ -43,24 +44,24 @@ class Rule:
     constant: tuple[int, ...] = ()  # outputs through which no gradient flows
 
 
-@contextmanager
-def _for_other_levels() -> Iterator[None]:
-    """Below one level of recording, with recording on: torch.func has others there, which a forward pass would find switched off.
+class _Level(_SingleLevelFunction):
+    """One level of recording: under torch.func the dispatcher runs it once for each level.
 
-    Those that the caller switched off, torch.func switches off again.
+    A forward pass is run with recording off. It switches recording on again for the levels below; where the caller had switched it off,
+    torch.func does so again.
     """
-    with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
-        yield
+
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)  # that of all functions, for any level
 
 
-class _Refused(_SingleLevelFunction):
+class _Refused(_Level):
     """The identity, whose derivative is an error."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, message: str) -> Tensor:
         ctx.message = message
         ctx.set_materialize_grads(False)
-        with _for_other_levels():
+        with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
             return tensor.view_as(tensor)
 
     @staticmethod
@@ -80,11 +81,11 @@ def _as_input(gradient: Tensor | None, like: tuple[torch.Size, torch.dtype]) -> 
 def _function(entry: Entry, rule: Rule) -> Any:
     names, positional = tuple(entry.parameters), len(entry.positional)
 
-    class Recorded(_SingleLevelFunction):  # one level of recording: under torch.func.grad the dispatcher runs it once for each level
+    class Recorded(_Level):
         @staticmethod
         def forward(ctx: Any, keys: DispatchKeySet, *inputs: Any) -> Any:
             named = dict(zip(names[positional:], inputs[positional:], strict=True))
-            with _for_other_levels():
+            with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
                 output = entry.op.redispatch(keys & torch._C._after_autograd_keyset, *inputs[:positional], **named)
             outputs = output if isinstance(output, tuple) else (output,)
             values = dict(zip(names, inputs, strict=True)) | {f"output {i}": made for i, made in enumerate(outputs)}
@@ -101,8 +102,8 @@ def _function(entry: Entry, rule: Rule) -> Any:
             found = rule.backward(given, grads, needed.__getitem__)
             return None, *[_as_input(found.get(name), ctx.likes[name]) if needed[name] else None for name in names]
 
-    Recorded.__name__ = Recorded.__qualname__ = f"{entry.name}_backward"
-    return Recorded
+    node = "".join(word.capitalize() for word in entry.name.split("_"))  # torch appends "Backward"
+    return type(node, (Recorded,), {})
 
 
 def register(entry: Entry, rule: Rule) -> None:
@@ -110,6 +111,8 @@ def register(entry: Entry, rule: Rule) -> None:
     compute, compute_out, recorded = entry.function, entry.kernel_out, _function(entry, rule)
 
     def kernel(keys: Any, *args: Any, **named: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(entry.name, *args)
         if any_requires_grad(*args):
             if torch.is_grad_enabled():
                 with enable_single_level_autograd_function():
@@ -119,6 +122,8 @@ def register(entry: Entry, rule: Rule) -> None:
         return _below(entry.op, keys, args, named)
 
     def kernel_out(keys: Any, *args: Any, **named: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(f"{entry.name}.out", *args, *named.values())
         if any_requires_grad(*args, **named):
             if torch.is_grad_enabled():
                 raise RuntimeError(
@@ -131,6 +136,15 @@ def register(entry: Entry, rule: Rule) -> None:
 
     LIBRARY.impl(entry.name, kernel, "Autograd", with_keyset=True)
     LIBRARY.impl(f"{entry.name}.out", kernel_out, "Autograd", with_keyset=True)
+
+
+def _refuse_tangents(name: str, *values: Any) -> None:
+    """Forward-mode derivatives are not offered: without this they would be zero in silence."""
+    if any(isinstance(value, Tensor) and _unpack_dual(value).tangent is not None for value in values):
+        raise NotImplementedError(
+            f"torch.ops.anycann.{name} has no forward-mode derivative: use reverse mode (backward, torch.func.grad, vjp or jacrev), or "
+            "torch's own operator"
+        )
 
 
 def _refusing(entry: Entry, rule: Rule, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
