@@ -33,7 +33,7 @@ def test_schemas_read_as_the_python_functions_do() -> None:
     } <= found
     outs = {str(entry.out._schema) for entry in library.ENTRIES.values()}
     assert (
-        "anycann::layer_norm_grad_beta.out(Tensor? res_for_gamma, Tensor input_dy, *, Tensor(a!) pd_gamma, Tensor(b!) pd_beta)"
+        "anycann::layer_norm_grad_beta.out(Tensor res_for_gamma, Tensor input_dy, *, Tensor(a!) pd_gamma, Tensor(b!) pd_beta)"
         " -> (Tensor(a!), Tensor(b!))"
     ) in outs
 

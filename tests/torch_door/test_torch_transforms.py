@@ -123,6 +123,67 @@ def test_a_model_is_exported() -> None:
     alike(exported.module()(x, target), block(x, target))
 
 
+def _two_in_turn(x: Tensor) -> tuple[Tensor, ...]:
+    first, second = torch.empty_like(x), torch.empty_like(x)
+    return op.gelu_v2.out(x, 1, out=first), op.gelu_v2.out(x, 0, out=second), first, second
+
+
+def _another_is_returned(x: Tensor) -> tuple[Tensor, ...]:
+    op.gelu_v2.out(x, 1, out=x)
+    return (x[0] + 1,)
+
+
+def _part_of_another(x: Tensor) -> tuple[Tensor, ...]:
+    return op.gelu_v2(x[2:], 1, out=x[:2]), x * 2
+
+
+def _several(x: Tensor) -> tuple[Tensor, ...]:
+    gamma, beta = x.new_zeros(6), x.new_zeros(6)
+    found = op.layer_norm_grad_beta.out(x, x, pd_gamma=gamma, pd_beta=beta)
+    return found[0] + beta, gamma
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("function", [_two_in_turn, _another_is_returned, _part_of_another, _several])
+def test_compiled_out_variants_write_what_the_eager_ones_do(function: Callable[[Tensor], tuple[Tensor, ...]], backend: str) -> None:
+    for inference in (False, True):
+        torch.compiler.reset()
+        compiled = torch.compile(function, fullgraph=True, backend=backend)
+        with torch.inference_mode(inference):
+            one = torch.randn(4, 6)
+            other = one.clone()
+            alike(compiled(one), function(other))
+            alike(one, other)
+    one = torch.randn(4, 6)
+    exported = torch.export.export(Function(function), (one,)).run_decompositions()
+    other = one.clone()
+    alike(exported.module()(one), function(other))
+    alike(one, other)
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(*tensors)
+
+
+def test_an_out_tensor_of_another_shape_is_refused_in_a_graph_too() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        found: Tensor = op.gelu_v2(x[:1], 0, out=torch.empty_like(x))
+        return found
+
+    with pytest.raises(AclnnError, match=r"out must have shape \(1, 3\)"):
+        wrong(torch.ones(2, 3))
+    for backend in ("aot_eager", "inductor"):
+        with pytest.raises(Exception, match=r"out must have shape \(1, 3\)"):
+            torch.compile(wrong, fullgraph=True, backend=backend)(torch.ones(2, 3))
+    with pytest.raises(Exception, match=r"out must have shape \(1, 3\)"):
+        torch.func.functionalize(wrong)(torch.ones(2, 3))
+
+
 def test_a_graph_of_any_number_of_rows_is_compiled_once() -> None:
     count = CompileCounter()
     compiled = torch.compile(

@@ -21,7 +21,6 @@ _LIBRARY: Any = torch.library.Library
 LIBRARY: Any = _LIBRARY("anycann", "DEF")
 DEVICES = ("CPU", "CUDA")  # what a device lacks, the operators themselves refuse
 TAGS = (torch.Tag.pt2_compliant_tag,)
-OUT_TAGS = (*TAGS, torch.Tag.out) if hasattr(torch.Tag, "out") else TAGS  # where torch knows it, torch.compile takes out variants too
 
 
 def _any_requires_grad(*args: Any, **named: Any) -> bool:
@@ -74,14 +73,11 @@ class Entry:
     def schema(self, out: bool = False) -> str:
         """The schema of the functional or of the out overload."""
         words = []
-        # inductor of torch 2.13 turns calls into such of an out variant with the same parameters, and makes mistakes with defaults and with
-        # sizes that are not known. So here one tensor may be None, which the operator refuses, and inductor leaves calls as they are.
-        generous = next(name for name in self.tensors if self._type(name) == "Tensor") if out else None
         for name, value in self.parameters.items():
             if value.kind is value.KEYWORD_ONLY and "*" not in words:
                 words.append("*")
             default = f"={_literal(self.defaults[name])}" if name in self.defaults else ""
-            words.append(f"{self._type(name)}{'?' if name == generous else ''} {name}{default}")
+            words.append(f"{self._type(name)} {name}{default}")
         if not out:
             returns = ", ".join(["Tensor"] * len(self.outputs))
             return f"{self.name}({', '.join(words)}) -> {returns if len(self.outputs) == 1 else f'({returns})'}"
@@ -149,6 +145,16 @@ class Entry:
                 torch.autograd.graph.increment_version(out)
         return results
 
+    def functionalized_out(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The out overload in a graph, which knows no memory: the operator, whose results are copied into the out tensors."""
+        checked = self.shapes(*args, **kwargs)
+        outs = [kwargs.pop(name) for name in self.outputs]
+        found = self.op(*args, **kwargs)
+        for out, result in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
+            if result is not None:
+                out.copy_(result)
+        return checked
+
 
 def _plain(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
@@ -170,10 +176,11 @@ def _literal(value: Any) -> str:
 def _define(operator: Operator) -> Entry:
     entry = Entry(operator)
     LIBRARY.define(entry.schema(), tags=TAGS)
-    LIBRARY.define(entry.schema(out=True), tags=OUT_TAGS)
+    LIBRARY.define(entry.schema(out=True), tags=TAGS)
     for device in DEVICES:
         LIBRARY.impl(entry.name, entry.kernel, device)
         LIBRARY.impl(f"{entry.name}.out", entry.kernel_out, device)
+    LIBRARY.impl(f"{entry.name}.out", entry.functionalized_out, "Functionalize")
     torch.library.register_fake(f"anycann::{entry.name}", entry.shapes, lib=LIBRARY)
     torch.library.register_fake(f"anycann::{entry.name}.out", entry.shapes, lib=LIBRARY)
     return entry
