@@ -95,11 +95,10 @@ ABSENT = Tensor(0, dtypes.DTYPES["bool"], (0,), (1,))  # stands where no tensor 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a row-major array without gaps."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+    steps = [1]
+    for size in reversed(shape[1:]):
+        steps.append(steps[-1] * max(size, 1))
+    return tuple(reversed(steps[: len(shape)]))
 
 
 def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int, ...]:
@@ -107,9 +106,12 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
 
     Contiguous where these lie in several orders, or backwards, or where there are none. One that repeats its elements has no say.
     """
-    usual, axes = contiguous_strides(shape), [axis for axis, count in enumerate(shape) if count != 1]
+    usual, given = contiguous_strides(shape), [tensor.strides for tensor in tensors if tensor.shape == shape]
+    if all(strides == usual for strides in given):  # before sizes are asked for that a graph does not know
+        return usual
+    axes = [axis for axis, count in enumerate(shape) if count != 1]
     orders = {tuple(axes)} if 0 in shape else set()
-    for strides in [tensor.strides for tensor in tensors if tensor.shape == shape]:
+    for strides in given:
         if strides == usual or any(strides[axis] < 0 for axis in axes):
             return usual
         if all(strides[axis] != 0 for axis in axes):
@@ -125,7 +127,7 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
 
 def out_of_storage(tensor: Tensor) -> str | None:
     """Why a view does not lie inside its storage, in words; None if it does."""
-    if tensor.numel == 0:
+    if (tensor.memory is None and tensor.storage is None) or tensor.numel == 0:
         return None
     low, high = tensor.span()
     low, high = low + tensor.offset, high + tensor.offset

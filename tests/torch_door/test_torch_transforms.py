@@ -195,6 +195,61 @@ def test_a_graph_of_any_number_of_rows_is_compiled_once() -> None:
     assert count.frame_count == 1
 
 
+def test_the_compression_of_any_number_of_tokens_is_one_graph() -> None:
+    counter, compress = CompileCounter(), functools.partial(door.nsa_compress, compress_block_size=32, compress_stride=16)
+    compiled = torch.compile(compress, fullgraph=True, backend=counter, dynamic=True)
+    w = torch.randn(32, 2)
+    for tokens in (64, 65, 80, 97):
+        x = torch.randn(tokens, 2, 16)
+        alike(compiled(x, w), op.nsa_compress(x, w, [tokens], compress_block_size=32, compress_stride=16))
+    assert counter.frame_count == 1
+    module = door.NsaCompress(2)
+    tokens = torch.export.Dim("tokens", min=48, max=4096)  # torch asks whether there is one window
+    exported = torch.export.export(module, (torch.randn(96, 2, 16),), dynamic_shapes={"input": {0: tokens}})
+    for count in (48, 130):
+        x = torch.randn(count, 2, 16)
+        alike(exported.module()(x), module(x))
+
+
+DATA_DEPENDENT: dict[str, Callable[[Tensor], Any]] = {
+    "gelu": lambda x: door.gelu(x, "tanh"),
+    "gelu_backward_v2": lambda x: op.gelu_backward_v2(x, x),
+    "smooth_l1_loss": lambda x: (door.smooth_l1_loss(x, x + 1), op.smooth_l1_loss(x, x * 2, 0)),
+    "smooth_l1_loss_backward": lambda x: op.smooth_l1_loss_backward(x, x, x + 1, 0, 1.0),
+    "layer_norm": lambda x: op.layer_norm(x, (16,)),
+}
+
+
+@pytest.mark.parametrize("name", DATA_DEPENDENT)
+def test_operators_are_exported_for_sizes_that_data_decide(name: str) -> None:
+    module = Function(lambda x, chosen: DATA_DEPENDENT[name](x[chosen]))
+    x, chosen = torch.randn(8, 16), torch.arange(8) % 3 > 0
+    exported = torch.export.export(module, (x, chosen)).module()
+    for which in (chosen, ~chosen, chosen | True):
+        alike(exported(x, which), module(x, which))
+
+
+def test_routing_and_compression_are_exported_for_sizes_that_data_decide_within_what_is_checked() -> None:
+    def route(x: Tensor, chosen: Tensor) -> Any:
+        x = x[chosen]
+        torch._check(x.shape[0] >= 16)
+        rows, places = door.moe_token_permute(x[:, 0], torch.cat([x[:, 0, :2], x[:, 0, 2:3]], 1).int())
+        return door.moe_token_unpermute(rows * 2, places, x[:, 0, :3]), door.nsa_compress(x, torch.ones(16, 1), 16, 16)
+
+    x, chosen = torch.randn(64, 1, 16), torch.arange(64) % 3 > 0
+    exported = torch.export.export(Function(route), (x, chosen)).module()
+    for which in (chosen, ~chosen, chosen | True):
+        alike(exported(x, which), route(x, which))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_functions_are_traced_by_torch_jit() -> None:
+    x, w = torch.randn(64, 2, 16), torch.randn(32, 2)
+    traced = torch.jit.trace(lambda x, w: door.nsa_compress(door.gelu(x), w, 32, 16), (x, w))
+    other = torch.randn(96, 2, 16)
+    alike(traced(other, w), door.nsa_compress(door.gelu(other), w, 32, 16))
+
+
 def test_a_refusal_in_a_compiled_function_is_that_of_the_eager_one() -> None:
     def wrong(x: Tensor) -> Tensor:
         return op.moe_token_permute_grad(x, torch.zeros(5, dtype=torch.int32), 2)

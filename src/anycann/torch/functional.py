@@ -68,7 +68,6 @@ def nsa_compress(
     input: Tensor, weight: Tensor, compress_block_size: int, compress_stride: int, act_seq_len: Sequence[int] | None = None
 ) -> Tensor:
     """Windows of tokens [T, N, D] as their sums, weighted by weight [W, N]; act_seq_len holds running sums of the sequence lengths."""
-    lengths = [input.shape[0]] if act_seq_len is None else act_seq_len
     sizes = {"compress_block_size": compress_block_size, "compress_stride": compress_stride}
-    result: Tensor = torch.ops.anycann.nsa_compress(input, weight, lengths, **sizes)
+    result: Tensor = torch.ops.anycann.nsa_compress(input, weight, act_seq_len, **sizes)
     return result
