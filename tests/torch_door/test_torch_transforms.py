@@ -65,6 +65,38 @@ def test_vmap_of_the_largest_rank_and_of_means() -> None:
             alike(torch.vmap(lambda x, f=gradient, b=b: f(x, b))(a), torch.stack([gradient(x, b) for x in a]))
 
 
+NO_MEMBERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "gelu_v2": (door.gelu, (torch.empty(0, 3),)),
+    "smooth_l1_loss": (lambda x: door.smooth_l1_loss(x, torch.zeros(3)), (torch.empty(0, 3),)),
+    "layer_norm": (lambda x, w: op.layer_norm(x, (3,), w), (torch.empty(0, 2, 3), torch.empty(0, 3))),
+    "layer_norm_backward": (
+        lambda x: op.layer_norm_backward(x, x, (3,), torch.ones(2, 1), torch.ones(2, 1), None, None, [True, True, True]),
+        (torch.empty(0, 2, 3),),
+    ),
+    "layer_norm_grad_beta": (lambda x: op.layer_norm_grad_beta(x, x), (torch.empty(0, 2, 3),)),
+    "moe_token_permute": (lambda x: op.moe_token_permute(x, torch.tensor([0, 1])), (torch.empty(0, 2, 3),)),
+    "moe_token_unpermute": (op.moe_token_unpermute, (torch.empty(0, 4, 3), torch.empty(0, 4).int(), torch.empty(0, 2, 2))),
+    "nsa_compress": (lambda x: door.nsa_compress(x, torch.ones(16, 2), 16, 16), (torch.empty(0, 32, 2, 16),)),
+}
+
+
+@pytest.mark.parametrize("name", NO_MEMBERS)
+def test_vmap_over_no_members(name: str) -> None:
+    function, tensors = NO_MEMBERS[name]
+    wanted = function(*[tensor.new_zeros(tensor.shape[1:]) for tensor in tensors])
+    found = torch.vmap(function)(*tensors)
+    for result, one in zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]:
+        assert (result.shape, result.dtype) == ((0, *one.shape), one.dtype)
+
+
+def test_gradients_of_no_members_are_zero() -> None:
+    x, w = torch.empty(0, 2, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+    torch.vmap(lambda a: door.layer_norm(a * w, (3,), w))(x).sum().backward()
+    assert (x.grad is not None and x.grad.shape, w.grad is not None and w.grad.tolist()) == (x.shape, [0, 0, 0])
+    each = torch.vmap(torch.func.grad(lambda w, a: door.layer_norm(a, (3,), w).sum()), (None, 0))
+    assert each(w.detach(), x.detach()).shape == (0, 3)
+
+
 @pytest.fixture(params=["aot_eager", "inductor"])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """What compiles; nothing is taken from inductor's cache, which does not know our schemas."""

@@ -96,15 +96,14 @@ def _fold(batch: Batch, rule: Fold) -> tuple[Any, Any]:
 
 
 def _each(batch: Batch) -> tuple[Any, Any]:
-    """One call for each member."""
-    members = [
-        {name: value[member] if name in batch.batched else value for name, value in batch.values.items()} for member in range(batch.size)
-    ]
-    found = [batch.entry.call(member) for member in members]
+    """One call for each member; where there are none, the results of a sum of none, without it."""
+    members: list[dict[str, Any]] = [{name: batch.values[name][member] for name in batch.batched} for member in range(batch.size)]
+    nothing = [] if members else [{name: batch.values[name].sum(0, dtype=batch.values[name].dtype) for name in batch.batched}]
+    found = [batch.entry.call({**batch.values, **member}) for member in members + nothing]
     if isinstance(found[0], tuple):
-        stacked = tuple([None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)])
+        stacked = tuple([None if results[0] is None else torch.stack(results)[: batch.size] for results in zip(*found, strict=True)])
         return stacked, tuple([None if result is None else 0 for result in stacked])
-    return torch.stack(found), 0
+    return torch.stack(found)[: batch.size], 0
 
 
 def _run(batch: Batch) -> tuple[Any, Any]:
@@ -113,7 +112,7 @@ def _run(batch: Batch) -> tuple[Any, Any]:
         result = _broadcast(batch, ELEMENTWISE[name])
         if result is not None:
             return result, 0
-    elif name in FOLDS and batch.batched <= set(FOLDS[name].inputs):
+    elif name in FOLDS and batch.size and batch.batched <= set(FOLDS[name].inputs):
         return _fold(batch, FOLDS[name])
     elif batch.batched == {LEADING.get(name)} and batch.values[LEADING[name]].dim() <= MAX_RANK:
         results = batch.entry.call(batch.values)
