@@ -292,6 +292,14 @@ def test_a_refusal_in_a_compiled_function_is_that_of_the_eager_one() -> None:
         torch.compile(wrong, fullgraph=True, backend="eager")(torch.ones(2, 3))
 
 
+def test_a_name_that_is_not_allowed_is_named_where_one_graph_is_asked_for() -> None:
+    expected = r"approximate must be 0 \('none'\), 1 \('tanh'\); got 'tan'"
+    for fullgraph, kind in ((False, AclnnError), (True, Exception)):
+        torch.compiler.reset()
+        with pytest.raises(kind, match=expected):
+            torch.compile(lambda x: door.gelu(x, "tan"), fullgraph=fullgraph, backend="eager")(torch.ones(3))
+
+
 AUTOCAST: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     "smooth_l1_loss": (lambda x: door.smooth_l1_loss(x, torch.zeros(64, 1, 16)), torch.float32),
     "smooth_l1_loss_backward": (lambda x: op.smooth_l1_loss_backward(torch.ones(1).bfloat16(), x, torch.zeros(16)), torch.float32),

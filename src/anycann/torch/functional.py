@@ -20,7 +20,10 @@ def _code(operator: str, name: str, value: str | int) -> Any:
         raise TypeError(f"{name} of {operator} is a tensor")
     code = attr.convert(value, name, friendly=True)
     if attr.violation(code):
-        raise AclnnError(attr.code, f"anycann.{operator}", f"{name} must be {attr.domain}; got {value!r}. Change this value.")
+        text = f"{name} must be {attr.domain}; got {value!r}. Change this value."
+        if torch.compiler.is_compiling():  # Dynamo cannot make the error below; where one graph is asked for, it says this
+            torch._dynamo.graph_break(msg=text)
+        raise AclnnError(attr.code, f"anycann.{operator}", text)
     return code
 
 
