@@ -21,8 +21,8 @@ def _code(operator: str, name: str, value: str | int) -> Any:
     code = attr.convert(value, name, friendly=True)
     if attr.violation(code):
         text = f"{name} must be {attr.domain}; got {value!r}. Change this value."
-        if torch.compiler.is_compiling():  # Dynamo cannot make the error below; where one graph is asked for, it says this
-            torch._dynamo.graph_break(msg=text)
+        if torch.compiler.is_dynamo_compiling():  # which cannot make the error below; it quotes this one where one graph is asked for
+            raise ValueError(text)
         raise AclnnError(attr.code, f"anycann.{operator}", text)
     return code
 
