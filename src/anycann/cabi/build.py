@@ -132,7 +132,7 @@ def _make_libraries(folder: Path, specs: Sequence[OpSpec], work: Path) -> None:
     (work / "config.h").write_text(_config(functions), encoding="utf-8")
     (work / "door.cpp").write_text(_door_source(functions), encoding="utf-8")
     includes = [f"-I{path}" for path in (work, *_headers_of_python())]
-    sources = [CORE / "start.cpp", CORE / "watch.cpp", work / "door.cpp"]
+    sources = [*(CORE / name for name in ("start.cpp", "finish.cpp", "watch.cpp")), work / "door.cpp"]
     _compile(folder / DOOR, sources, [*includes, python, f"-Wl,-rpath,{python.parent}", "-ldl"])
     needed = ["-lanycann_cabi", "-lstdc++"]
     for name, listed in exports.items():

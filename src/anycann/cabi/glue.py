@@ -10,6 +10,7 @@ from anycann.cabi.declarations import ADDRESSES, ENUMS, STATUSES, Function, Para
 __all__ = ["MODULE", "body_prototype", "cdef", "entry", "interface", "prologue", "trampolines"]
 
 MODULE = "_anycann_cabi"
+STARTING = ("int anycann_start(void);", "void anycann_libraries_loaded(void);")  # what C++ calls
 HELPERS = ("int64_t *anycann_new_array(uint64_t count);", "void anycann_watch_start(uintptr_t table);")  # what Python calls
 
 
@@ -66,7 +67,7 @@ def interface(functions: Iterable[Function]) -> str:
 def prologue(functions: Iterable[Function]) -> str:
     """Declarations of the bodies, for every C++ file."""
     includes = "".join(f'#include "{name}"\n' for name in ("acl/acl.h", "aclnn/aclnn_base.h", "hooks.h"))
-    lines = "".join(f"ANYCANN_API {text}\n" for text in ("int anycann_start(void);", *HELPERS, *map(body_prototype, functions)))
+    lines = "".join(f"ANYCANN_API {text}\n" for text in (*STARTING, *HELPERS, *map(body_prototype, functions)))
     return f'{includes}extern "C" {{\n{lines}}}\n'
 
 
@@ -78,7 +79,7 @@ def trampolines(functions: Sequence[Function]) -> str:
 def _trampoline(function: Function) -> str:
     arguments = ", ".join(f"({_crossing(param)})({param.name})" for param in function.params)
     result = function.result
-    return (
-        f"ANYCANN_API {function.prototype}\n{{\n"
-        f"    return anycann_start() ? ({result})({entry(function)}({arguments})) : ({result})({function.fault});\n}}"
-    )
+    lines = [f"const auto answer = anycann_start() ? ({result})({entry(function)}({arguments})) : ({result})({function.fault});"]
+    if function.name.endswith("GetWorkspaceSize"):
+        lines.append("anycann_libraries_loaded();")  # the compiler, by the first
+    return "\n    ".join([f"ANYCANN_API {function.prototype}\n{{", *lines, "return answer;\n}"])

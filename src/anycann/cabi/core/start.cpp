@@ -12,8 +12,10 @@
 
 #include "acl/acl_base.h"
 #include "config.h"
+#include "inside.h"
 
 extern "C" PyObject *PyInit__anycann_cabi(void);
+extern "C" void anycann_libraries_loaded(void);
 
 namespace {
 
@@ -119,6 +121,22 @@ void Start()
 
 }  // namespace
 
+void CallPython(const char *module, const char *function)
+{
+    if (Py_IsInitialized() == 0) {
+        return;
+    }
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *found = PyImport_ImportModule(module);
+    PyObject *done = found == nullptr ? nullptr : PyObject_CallMethod(found, function, nullptr);
+    if (done == nullptr) {
+        PyErr_Print();
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(found);
+    PyGILState_Release(state);
+}
+
 extern "C" {
 
 // Whether the bodies of the functions can be called; says why not once.
@@ -126,6 +144,9 @@ ANYCANN_API int anycann_start(void)
 {
     if (!ready.load(std::memory_order_acquire)) {
         pthread_once(&once, Start);
+        if (ready.load()) {
+            anycann_libraries_loaded();
+        }
     }
     return ready.load(std::memory_order_acquire);
 }

@@ -1,6 +1,4 @@
 // The check mode's part that cannot be Python: faults of host code that uses a device address, and the exit status.
-#include <Python.h>
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -22,6 +20,7 @@
 #endif
 
 #include "acl/acl_base.h"
+#include "inside.h"
 
 namespace {
 
@@ -212,17 +211,7 @@ void Finish(int status)
     if (known == nullptr || getpid() != owner) {
         return;
     }
-    if (Py_IsInitialized() != 0) {
-        const PyGILState_STATE state = PyGILState_Ensure();
-        PyObject *watch = PyImport_ImportModule("anycann.device.watch");
-        PyObject *done = watch == nullptr ? nullptr : PyObject_CallMethod(watch, "finish", nullptr);
-        if (done == nullptr) {
-            PyErr_Print();
-        }
-        Py_XDECREF(done);
-        Py_XDECREF(watch);
-        PyGILState_Release(state);
-    }
+    CallPython("anycann.device.watch", "finish");
     if (status == 0 && known->findings != 0) {
         std::cout.flush();
         std::clog.flush();
