@@ -66,7 +66,7 @@ def interface(functions: Iterable[Function]) -> str:
 
 def prologue(functions: Iterable[Function]) -> str:
     """Declarations of the bodies, for every C++ file."""
-    includes = "".join(f'#include "{name}"\n' for name in ("acl/acl.h", "aclnn/aclnn_base.h", "hooks.h"))
+    includes = "".join(f'#include "{name}"\n' for name in ("acl/acl.h", "aclnn/aclnn_base.h", "hooks.h", "environment.h"))
     lines = "".join(f"ANYCANN_API {text}\n" for text in (*STARTING, *HELPERS, *map(body_prototype, functions)))
     return f'{includes}extern "C" {{\n{lines}}}\n'
 
@@ -79,7 +79,8 @@ def trampolines(functions: Sequence[Function]) -> str:
 def _trampoline(function: Function) -> str:
     arguments = ", ".join(f"({_crossing(param)})({param.name})" for param in function.params)
     result = function.result
-    lines = [f"const auto answer = anycann_start() ? ({result})({entry(function)}({arguments})) : ({result})({function.fault});"]
+    answer = f"anycann_start() ? ({result})({entry(function)}({arguments})) : ({result})({function.fault})"
+    lines = ["const DefaultEnvironment ours;", f"const auto answer = {answer};"]
     if function.name.endswith("GetWorkspaceSize"):
         lines.append("anycann_libraries_loaded();")  # the compiler, by the first
     return "\n    ".join([f"ANYCANN_API {function.prototype}\n{{", *lines, "return answer;\n}"])

@@ -12,6 +12,7 @@
 
 #include "acl/acl_base.h"
 #include "config.h"
+#include "environment.h"
 #include "inside.h"
 
 extern "C" PyObject *PyInit__anycann_cabi(void);
@@ -126,6 +127,7 @@ void CallPython(const char *module, const char *function)
     if (Py_IsInitialized() == 0) {
         return;
     }
+    const DefaultEnvironment ours;
     const PyGILState_STATE state = PyGILState_Ensure();
     PyObject *found = PyImport_ImportModule(module);
     PyObject *done = found == nullptr ? nullptr : PyObject_CallMethod(found, function, nullptr);
