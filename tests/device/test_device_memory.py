@@ -192,6 +192,27 @@ def test_the_kind_of_a_copy_says_where_memory_lies(copy: Callable[..., None]) ->
     C.aclrtFreeHost(pinned)
 
 
+@pytest.mark.skipif(BACKING.device != "cpu", reason="the driver has the memory")
+@pytest.mark.parametrize("size", [8, 4096, 1 << 20, 100 << 20])
+@by_copy
+def test_freed_host_memory_is_refused(copy: Callable[..., None], size: int) -> None:
+    """It is nobody's: neither the program nor a library gets these addresses."""
+    place, pinned, other = malloc(size), C.aclrtMallocHost(size), C.aclrtMallocHost(8)
+    C.aclrtFreeHost(pinned)
+    for inside in (0, size // 2, size - 1):
+        said = f"got {pinned + inside:#x}, which lies in host memory that was freed. Use it before"
+        refused(107000, lambda i=inside: copy(pinned + i, 1, place, 1, TO_HOST), "dst must be living host memory", said)
+        refused(107000, lambda i=inside: copy(place, 1, pinned + i, 1, TO_DEVICE), "src must be living host memory", said)
+        refused(107000, lambda i=inside: copy(other, 1, pinned + i, 1, 4), "src must be living host memory", said)
+        refused(107000, lambda i=inside: C.aclrtMemset(pinned + i, 1, 0, 1), "devPtr must be living host memory", said)
+    again = C.aclrtMallocHost(size)
+    assert again == pinned
+    copy(again, size, place, size, TO_HOST)
+    for block in (again, other):
+        C.aclrtFreeHost(block)
+    C.aclrtFree(place)
+
+
 @pytest.mark.usefixtures("way")
 @by_copy
 def test_host_memory_that_is_not_there_is_refused(copy: Callable[..., None], pages: int) -> None:

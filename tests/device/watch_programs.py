@@ -309,6 +309,13 @@ def use_after_free() -> None:
     refused(107000, lambda: C.aclrtMemcpy(host.ctypes.data, 16, place, 16, TO_HOST))
 
 
+def host_memory_after_free() -> None:
+    host, place = C.aclrtMallocHost(16), upload(np.ones(4, np.float32))
+    C.aclrtFreeHost(host)
+    refused(107000, lambda: C.aclrtMemcpy(host, 16, place, 16, TO_HOST))
+    C.aclrtFree(place)
+
+
 def operator_after_free() -> None:
     made = Made()
     x, out = made.tensor(np.ones(4, np.float32), "float32"), made.tensor(np.ones(4, np.float32), "float32")
@@ -350,7 +357,7 @@ def refused(code: int, call: Callable[[], object]) -> None:
 MISTAKES = (
     floats_in_an_index_tensor, index_out_of_range, integers_in_a_float_tensor, integers_after_an_operator, floats_in_an_integer_tensor,
     wide_elements, buffer_too_small, copy_of_uninitialised_memory, copy_on_the_device_of_uninitialised_memory, uninitialised_input,
-    use_after_free, operator_after_free, freed_twice, past_the_end, use_after_destroy,
+    use_after_free, host_memory_after_free, operator_after_free, freed_twice, past_the_end, use_after_destroy,
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """Where blocks of memory come from.
 
-On the CPU, device memory is one range of addresses that is reserved at its first use and never given back: an address of the device
-is known for one even when its block was freed, and cannot become host memory.
+On the CPU, device memory and pinned host memory are ranges of addresses of their own, which are never given back: an address of theirs
+is known for one even when its block was freed, and nobody else gets it.
 """
 
+import bisect
 import ctypes
 import mmap
 import os
@@ -12,17 +13,16 @@ from typing import Any, Protocol
 
 from anycann import cuda
 
-__all__ = ["ALIGNMENT", "Arena", "CudaMemory", "Malloc", "PinnedMemory", "Source", "capacity"]
+__all__ = ["ALIGNMENT", "Arena", "CudaMemory", "PinnedMemory", "Source", "capacity"]
 
 ALIGNMENT = 64
 PAGE = mmap.PAGESIZE
 RETURNED = 1 << 20  # bytes of a freed block from which on its pages go back to the system
-RESERVED = 16  # times the capacity, less where the system refuses
+RESERVED = 1 << 26  # bytes of address space at once
 _NO_RESERVE = 0x4000 if os.uname().sysname == "Linux" else 0  # MAP_NORESERVE
 
 _libc = ctypes.CDLL(None)
-_libc.free.argtypes = [ctypes.c_void_p]
-_libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def capacity() -> int:
@@ -61,29 +61,18 @@ class _OfTheMachine:
         return max(capacity() - used, 0)
 
 
-class Malloc(_OfTheMachine):
-    """Memory of the process."""
-
-    def take(self, size: int) -> int | None:
-        """The address of `size` bytes, or None."""
-        place = ctypes.c_void_p()
-        return None if _libc.posix_memalign(ctypes.byref(place), ALIGNMENT, size) else place.value
-
-    def give(self, address: int, size: int) -> None:
-        """Take bytes back."""
-        _libc.free(address)
-
-    def holds(self, address: int) -> bool:
-        """Whether an address is known to be of this memory even if nothing lives there."""
-        return False
-
-
 class Arena(_OfTheMachine):
-    """A range of addresses, cut from its start; what comes back is kept for blocks of the same size."""
+    """Ranges of addresses, cut from their starts; what comes back is kept for blocks of the same size.
 
-    def __init__(self) -> None:
-        self._map: mmap.mmap | None = None
-        self._low = self._next = self._high = 0
+    The first range has `first` bytes, less where the system refuses; later ones what is needed.
+    """
+
+    def __init__(self, first: int = RESERVED) -> None:
+        self._first = first
+        self._maps: list[mmap.mmap] = []
+        self._lows: list[int] = []
+        self._highs: dict[int, int] = {}  # by their lows
+        self._next = self._high = 0  # of the latest range
         self._free: dict[int, list[int]] = {}
         self._lock = threading.Lock()
 
@@ -91,12 +80,10 @@ class Arena(_OfTheMachine):
         """The address of `size` bytes, or None."""
         length = self._length(size)
         with self._lock:
-            if self._map is None:
-                self._reserve()
             kept = self._free.get(length)
             if kept:
                 return kept.pop()
-            if length > self._high - self._next:
+            if length > self._high - self._next and not self._reserve(length):
                 return None
             self._next += length
             return self._next - length
@@ -105,30 +92,36 @@ class Arena(_OfTheMachine):
         """Take bytes back."""
         length = self._length(size)
         with self._lock:
-            if length >= RETURNED and self._map is not None:
+            if length >= RETURNED:
                 first = -(-address // PAGE) * PAGE
-                self._map.madvise(mmap.MADV_DONTNEED, first - self._low, (address + length) // PAGE * PAGE - first)
+                _libc.madvise(first, (address + length) // PAGE * PAGE - first, mmap.MADV_DONTNEED)
             self._free.setdefault(length, []).append(address)
 
     def holds(self, address: int) -> bool:
         """Whether an address is known to be of this memory even if nothing lives there."""
-        return self._low <= address < self._high
+        i = bisect.bisect_right(self._lows, address) - 1
+        return i >= 0 and address < self._highs[self._lows[i]]
 
     @staticmethod
     def _length(size: int) -> int:
         unit = PAGE if size > PAGE else ALIGNMENT
         return -(-size // unit) * unit
 
-    def _reserve(self) -> None:
-        size = RESERVED * capacity()
-        while self._map is None and size >= PAGE:
+    def _reserve(self, length: int) -> bool:
+        """Begin a new range that has room for `length` bytes."""
+        size = max(RESERVED if self._maps else self._first, length)
+        while size >= length:
             try:
-                self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+                made = mmap.mmap(-1, -(-size // PAGE) * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
             except (OSError, ValueError, OverflowError):
                 size //= 2
-        if self._map is not None:
-            self._low = self._next = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-            self._high = self._low + size // PAGE * PAGE
+                continue
+            self._maps.append(made)
+            self._next = ctypes.addressof(ctypes.c_char.from_buffer(made))
+            self._high = self._highs[self._next] = self._next + len(made)
+            bisect.insort(self._lows, self._next)
+            return True
+        return False
 
 
 class CudaMemory:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anycann import cuda, cuda_streams
-from anycann.device.arena import Arena, CudaMemory, Malloc, PinnedMemory, Source
+from anycann.device.arena import Arena, CudaMemory, PinnedMemory, Source, capacity
 from anycann.errors import AclnnError
 from anycann.executor import planned
 from anycann.products import Product
@@ -22,6 +22,7 @@ from anycann.streams import Stream
 
 __all__ = ["BACKING", "Cpu", "Cuda", "Interpreter", "chosen"]
 
+MANY = 16  # times the capacity: addresses for device memory, most of them in one range
 INVALID, NO_SUCH_DEVICE, UNSUPPORTED, NO_KERNEL = 100000, 107001, 207000, 561003
 
 
@@ -33,7 +34,7 @@ class Cpu:
     host: Source
 
     def __init__(self) -> None:
-        self.memory, self.host = Arena(), Malloc()
+        self.memory, self.host = Arena(MANY * capacity()), Arena()
 
     def need(self, api: str) -> None:
         """Refuse a device that cannot be used."""

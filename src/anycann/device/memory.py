@@ -134,6 +134,19 @@ def need_device(address: int, size: int, name: str, api: str, code: int = 107000
     return address + block.shift
 
 
+def _pinned(address: int, size: int, name: str, api: str) -> bool:
+    """Whether an address is pinned host memory; AclnnError unless `size` bytes from there are in one living block then."""
+    block = HOST.find(address)
+    if block is None and HOST.source.holds(address):
+        if DEVICE.watch is not None:
+            DEVICE.watch.refused_pinned(address, name, api)
+        raise AclnnError(107000, api, f"{name} must be living host memory; got {HOST.describe(address)}. Use it before aclrtFreeHost.")
+    if block is not None and address + size > block.end:
+        mend = f"Copy less, or allocate {address + size - block.address} bytes."
+        raise AclnnError(107000, api, f"{name} must have {size} bytes of host memory; got {block.end - address} to its end. {mend}")
+    return block is not None
+
+
 def _side(address: int, size: int, name: str, where: str | None, write: bool, api: str) -> int:
     """One side of a copy, checked: where its bytes lie."""
     on_device = DEVICE.find(address) is not None or DEVICE.source.holds(address)
@@ -141,11 +154,7 @@ def _side(address: int, size: int, name: str, where: str | None, write: bool, ap
         return need_device(address, size, name, api)
     if on_device:
         raise AclnnError(107000, api, f"{name} must be host memory for this kind of copy; got {DEVICE.describe(address)}. Change the kind.")
-    host = HOST.find(address)
-    if host is not None and address + size > host.end:
-        mend = f"Copy less, or allocate {address + size - host.address} bytes."
-        raise AclnnError(107000, api, f"{name} must have {size} bytes of host memory; got {host.end - address} to its end. {mend}")
-    if host is None and not probe.accessible(address, size, write):
+    if not _pinned(address, size, name, api) and not probe.accessible(address, size, write):
         if DEVICE.watch is not None:
             DEVICE.watch.refused(address, size, name, api)
         how = "writable" if write else "readable"
@@ -188,10 +197,7 @@ def check_fill(api: str, address: int, room: int, count: int) -> int:
         raise AclnnError(100000, api, "devPtr must not be a null pointer. Pass the memory to set.")
     if count > room:
         raise AclnnError(107000, api, f"count must be at most maxCount = {room}; got {count}. Set less.")
-    host = HOST.find(address)
-    if host is not None and address + count <= host.end:
-        return address
-    return need_device(address, count, "devPtr", api)
+    return address if _pinned(address, count, "devPtr", api) else need_device(address, count, "devPtr", api)
 
 
 def fill(place: int, value: int, count: int) -> None:

@@ -39,6 +39,11 @@ class Copies(State):
             what = f"{size} bytes are needed from {address:#x}, and {left} are left. The call was refused; a device goes on."
             self.find("past the end of an allocation", api, what, "Allocate more, or use less.", name, record)
 
+    def refused_pinned(self, address: int, name: str, api: str) -> None:
+        """A copy or a fill gets an address of host memory that was freed."""
+        what = f"{address:#x} lies in host memory that was freed. The call was refused; a device reads or writes what lies there now."
+        self.find("use after free", api, what, "Free memory after its last use.", name)
+
     def freed_again(self, address: int, api: str) -> None:
         """An address is to be freed that is not living memory."""
         with self._lock:
