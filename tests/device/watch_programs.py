@@ -170,6 +170,7 @@ def layouts() -> None:
         made.end()
     moved(data)
     part_by_part(data)
+    spare_rows()
 
 
 def moved(data: Array) -> None:
@@ -211,6 +212,29 @@ def part_by_part(data: Array) -> None:
     for handle in handles:
         C.aclDestroyTensor(handle)
     C.aclrtFree(place)
+
+
+def spare_rows() -> None:
+    """Buffers with room for more rows than there are: those that no index names are not read."""
+    made = Made()
+    grad, weights = made.tensor(np.ones((1, 3), np.float32), "float32"), made.tensor(np.ones((1, 2), np.float32), "float32")
+    index, buffer, grads = made.tensor(np.array([2, 1], np.int32), "int32"), rows_of(made, 1, 2), rows_of(made)
+    run("aclnnMoeTokenUnpermute", [buffer, index, weights, False, 0, grad], 0)
+    run("aclnnMoeTokenPermuteGrad", [buffer, index, 2, False, grad], 0)
+    run("aclnnMoeTokenUnpermuteGrad", [buffer, grad, index, weights, False, 0, grads, weights], 0)
+    tokens = made.tensor(np.ones((2, 3), np.float32), "float32")
+    run("aclnnMoeTokenUnpermuteGrad", [rows_of(made), tokens, index, 0, False, 0, grads, 0], 0)  # only the number of rows matters
+    made.end()
+
+
+def rows_of(made: Made, *written: int) -> int:
+    """A tensor of four rows, some of which are written."""
+    made.places.append(C.aclrtMalloc(48, 0))
+    ones = np.ones(3, np.float32)
+    for row in written:
+        C.aclrtMemcpy(made.places[-1] + 12 * row, 12, ones.ctypes.data, 12, TO_DEVICE)
+    made.handles.append(tensor(made.places[-1], (4, 3), "float32"))
+    return made.handles[-1]
 
 
 def gelu(x: int, out: int) -> None:
@@ -302,6 +326,23 @@ def uninitialised_input() -> None:
     made.end()
 
 
+def uninitialised_row() -> None:
+    made = Made()
+    index, weights = made.tensor(np.array([0, 2], np.int32), "int32"), made.tensor(np.ones((1, 2), np.float32), "float32")
+    run("aclnnMoeTokenUnpermute", [rows_of(made, 0, 1), index, weights, False, 0, made.tensor(np.ones((1, 3), np.float32), "float32")], 0)
+    made.end()
+
+
+def workspace_in_an_operand() -> None:
+    made = Made()
+    data = np.ones(100000, np.float32)
+    x, out = made.tensor(data, "float32"), made.tensor(np.zeros((), np.float32), "float32")
+    first, second = CALLS["aclnnSmoothL1Loss"]
+    size, executor = first(x, x, 2, 1.0, out)
+    second(made.places[0] + 4096, size, executor, 0)
+    made.end()
+
+
 def use_after_free() -> None:
     place = upload(np.ones(4, np.float32))
     C.aclrtFree(place)
@@ -357,7 +398,8 @@ def refused(code: int, call: Callable[[], object]) -> None:
 MISTAKES = (
     floats_in_an_index_tensor, index_out_of_range, integers_in_a_float_tensor, integers_after_an_operator, floats_in_an_integer_tensor,
     wide_elements, buffer_too_small, copy_of_uninitialised_memory, copy_on_the_device_of_uninitialised_memory, uninitialised_input,
-    use_after_free, host_memory_after_free, operator_after_free, freed_twice, past_the_end, use_after_destroy,
+    uninitialised_row, workspace_in_an_operand, use_after_free, host_memory_after_free, operator_after_free, freed_twice, past_the_end,
+    use_after_destroy,
 )  # fmt: skip
 
 
@@ -414,6 +456,12 @@ def left() -> None:
     _, executor = first(handles[0], handles[0], "none", handles[0])
     C.aclSetAclOpExecutorRepeatable(executor)
     second(0, 0, executor, 0)
+    freed = upload(np.ones(2, np.float32))
+    handles.append(tensor(freed, (2,), "float32"))
+    _, executor = first(handles[0], handles[0], "none", handles[3])
+    C.aclDestroyTensor(handles.pop())
+    C.aclrtFree(freed)
+    refused(361001, lambda: second(0, 0, executor, 0))
 
 
 if __name__ == "__main__":

@@ -83,6 +83,8 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
         need(executor, "executor", spec.name, NULL)
         found = EXECUTORS.find(executor, "executor", spec.name)
         need_same(found, spec.name)
+        if DEVICE.watch is not None:
+            DEVICE.watch.called(executor)
         queue = stream_of(stream, spec.name)
         needed = found.workspace_size
         need_workspace(workspace, size, needed, spec.name)

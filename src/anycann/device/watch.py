@@ -57,7 +57,8 @@ class Watch(Copies, Operators):
             what = f"phase 1 of {executor.name} made an executor that was never used: the operator did not run."
             site = self.sites.get(handle) or NOWHERE
             self.find("executor never used", f"{executor.name}GetWorkspaceSize", what, f"Call {executor.name}.", site=site)
-        kept = members.union(unused, (context.handle for context in devices.default_contexts()))
+        passing = [handle for handle, executor in operators.EXECUTORS.living.items() if not executor.repeatable]  # phase 2 ends them
+        kept = members.union(unused, passing, (context.handle for context in devices.default_contexts()))
         for table, mend in _ENDS:
             left = [handle for handle in table.living if handle not in kept]
             if left:

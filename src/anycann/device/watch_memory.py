@@ -79,11 +79,15 @@ class Written:
         view = self._bytes()[low:high]
         return view.size - int(np.count_nonzero(view)), low + int(np.argmin(view))
 
-    def lacks_elements(self, offset: int, layout: Tensor) -> tuple[int, tuple[int, ...]]:
-        """Of the elements of a tensor: how many were not written whole, and the index of the first."""
+    def lacks_elements(self, offset: int, layout: Tensor, rows: "NDArray[np.integer[Any]] | None" = None) -> tuple[int, tuple[int, ...]]:
+        """Of the elements of a tensor: how many were not written whole, and the index of the first. `rows`: of those rows only."""
         if not self.missing or not layout.numel:
             return 0, ()
-        whole = self._view(offset, layout).all(axis=-1)
+        whole = np.asarray(self._view(offset, layout).all(axis=-1))
+        if rows is not None:
+            unread = np.ones(len(whole), bool)
+            unread[np.minimum(rows, len(whole) - 1)] = False
+            whole[unread] = True
         first = np.unravel_index(int(np.argmin(whole)), whole.shape) if whole.shape else ()
         return whole.size - int(np.count_nonzero(whole)), tuple([int(i) for i in first])
 

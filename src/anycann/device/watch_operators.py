@@ -56,10 +56,14 @@ class Operators(State):
         mend = f"Allocate {max(high - record.block.address, 1)} bytes, or make the tensor smaller."
         self.find("buffer smaller than its tensor", api, what, mend, name, record)
 
+    def called(self, executor: int) -> None:
+        """Phase 2 gets an executor, which it may refuse."""
+        self.ran.add(executor)
+
     def runner(self, plan: Plan, executor: int) -> Callable[[Sequence[int], int], None]:
         """`plan.run`, with a look at the memory before it and a note of what it wrote. It knows the place of the call."""
-        if executor in EXECUTORS.living:
-            self.ran.add(executor)
+        if executor not in EXECUTORS.living:
+            self.ran.discard(executor)
 
         def run(addresses: Sequence[int], workspace: int) -> None:
             outputs = []
@@ -68,11 +72,14 @@ class Operators(State):
                     record = self.ledger.with_bytes(layout.at(address).bytes_touched()[0]) if layout.numel else None
                 if record is None:
                     continue
-                record.reach = max(record.reach, layout.at(address).bytes_touched()[1] - record.real)
+                low, high = layout.at(address).bytes_touched()
+                record.reach = max(record.reach, high - record.real)
+                if low < workspace + plan.workspace_size and workspace < high:
+                    self._overlap(plan, param.name, record, workspace - record.real)
                 if param.output:
                     outputs.append((record, layout, address - record.real))
                 else:
-                    self._look(plan, place, record, address)
+                    self._look(plan, place, record, addresses)
             plan.run(addresses, workspace)
             with self._lock:
                 for record, layout, offset in outputs:
@@ -81,13 +88,22 @@ class Operators(State):
 
         return run if plan.launch is not None else plan.run
 
-    def _look(self, plan: Plan, place: int, record: Record, address: int) -> None:
+    def _overlap(self, plan: Plan, name: str, record: Record, offset: int) -> None:
+        """The workspace lies in the allocation of a tensor."""
+        what = f"{plan.workspace_size} bytes of workspace from byte {offset} of the allocation are in the memory of this tensor."
+        mend = "Allocate memory for the workspace alone; the operator writes to it."
+        self.find("workspace overlaps a tensor", plan.spec.name, what, mend, name, record)
+
+    def _look(self, plan: Plan, place: int, record: Record, addresses: Sequence[int]) -> None:
         """Whether an input is there, and whether its values can be meant."""
-        layout, param, api = plan.layouts[place], plan.spec.tensors[place], plan.spec.name
+        layout, param, api, address = plan.layouts[place], plan.spec.tensors[place], plan.spec.name, addresses[place]
         with self._lock:
-            missing, first = record.written.lacks_elements(address - record.real, layout)
+            read = watch_values.rows_read(plan, place, addresses) if record.written.missing else None
+            missing, first = record.written.lacks_elements(address - record.real, layout, None if read is None else read[0])
             if missing and "kernel" not in record.sources:
-                what = f"{missing} of the {layout.numel} elements of the {layout.dtype} tensor were never written; the first is {first}."
+                some = f"{missing} of the {layout.numel} elements of the {layout.dtype} tensor"
+                some += "" if read is None else f" are in rows that {read[1]} names and"
+                what = f"{some} were never written; the first is {first}."
                 self.find("uninitialised memory", api, what, "Copy data to it first, or run what computes it.", param.name, record)
                 record.written.mark(0, record.block.size)
             limit = watch_values.limit_of(plan, place)

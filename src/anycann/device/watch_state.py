@@ -24,7 +24,7 @@ class State:
         self.report = Report(path)
         self.ledger = Ledger(reserving, path)
         self.sites: dict[int, Site | None] = {}  # of handles
-        self.ran: set[int] = set()  # repeatable executors
+        self.ran: set[int] = set()  # living executors that phase 2 got
         self._many = 4096  # sites, at which those of destroyed objects are dropped
         self.ended = False
         self._process = os.getpid()

@@ -1,6 +1,7 @@
 """What the bits of a tensor look like, and which of its entries name no place."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,10 @@ from numpy.typing import NDArray
 
 from anycann.buffers import memory
 from anycann.runtime import Plan
-from anycann.spec import compiled
+from anycann.spec import Let, OpSpec, compiled
 from anycann.tensor import Tensor
 
-__all__ = ["bits_of", "float_bits", "integer_bits", "limit_of", "strays"]
+__all__ = ["bits_of", "float_bits", "integer_bits", "limit_of", "rows_read", "strays"]
 
 Bits = NDArray[np.signedinteger[Any]]
 
@@ -66,6 +67,31 @@ def limit_of(plan: Plan, place: int) -> int | None:
     if not below or any(name not in sizes for name in compiled(below).co_names):
         return None
     return int(eval(compiled(below), {"__builtins__": {}}, sizes))
+
+
+def rows_read(plan: Plan, place: int, addresses: Sequence[int]) -> tuple[Bits, str] | None:
+    """The rows of an input that are read, and the name of the index tensor that names them; None where all are."""
+    params, layout = plan.spec.tensors, plan.layouts[place]
+    if any(absent and param.name == params[place].needed for param, absent in zip(params, plan.absent, strict=False)):
+        return np.empty(0, np.int64), ""  # only its shape matters
+    index = _index_of(plan.spec, place)
+    if index is None:
+        return None
+    named = bits_of(plan.layouts[index].at(addresses[index]))
+    return named[(named >= 0) & (named < layout.shape[0])], params[index].name
+
+
+def _index_of(spec: OpSpec, place: int) -> int | None:
+    """The index tensor whose entries are below the number of rows that an input has."""
+    rows = {pattern[0] for pattern in spec.tensors[place].patterns if len(pattern) > 1}
+    for index, param in enumerate(spec.tensors):
+        names = {*compiled(param.below).co_names} if param.below else set()
+        for rule in spec.rules:
+            if isinstance(rule, Let) and rule.axis in names:
+                names |= {*compiled(rule.expression).co_names}
+        if rows & names:
+            return index
+    return None
 
 
 def strays(bits: Bits, limit: int) -> tuple[int, int, Bits]:
