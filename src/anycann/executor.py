@@ -90,6 +90,10 @@ class Executor:
                 mend = f"{self.name} has {len(places)} {kind}; count from 0."
                 raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
             place = places[index]
+            param = self._plan.spec.tensors[place]
+            if self._plan.absent and self._plan.absent[place] and not (param.output and param.needed):
+                rule = "must be a tensor that phase 1 was given; got an address for a null pointer"
+                raise AclnnError(161002, api, f"{param.name} {rule}. Make a new executor with the tensor.")
             moved = list(self._addresses)
             moved[place] = self._address_of(place, data, api) + self._plan.offsets[place]
             self._addresses, self._moved = moved, self._moved | {place: data}

@@ -93,6 +93,15 @@ def test_out_of_memory(size: int) -> None:
     refused(207001, lambda: C.aclrtMallocHost(size), "size", f"got {size}")
 
 
+@pytest.mark.parametrize("allocate", [partial(C.aclrtMalloc, policy=0), C.aclrtMallocHost], ids=["aclrtMalloc", "aclrtMallocHost"])
+def test_out_of_addresses(allocate: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is memory, and a limit of the process."""
+    for heap in (memory.DEVICE, memory.HOST):
+        monkeypatch.setattr(heap.source, "take", lambda size: None)
+    text = refused(207001, lambda: allocate(4096), "size must fit the address space that is left; got 4096", "ulimit -v")
+    assert "bytes of" not in text
+
+
 def test_memory_is_counted() -> None:
     free, total = C.aclrtGetMemInfo(1)
     assert 0 < free <= total == memory.DEVICE.source.capacity()

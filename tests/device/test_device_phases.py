@@ -156,6 +156,7 @@ def test_the_workspace_must_be_device_memory_of_the_size_that_phase_one_gave(fac
         refused(161002, lambda: run(workspace, 0, executor, 0), "workspaceSize")
         for place in (small, workspace + 1, address(host), 1, 2**64 - 1):
             refused(361001, lambda p=place: run(p, size, executor, 0), "workspace")
+        refused(361001, lambda: run(small, size, executor, 0), "workspace", f"got {size - 1} to its end. Allocate {size} bytes.")
         C.aclrtFree(small)
         refused(361001, lambda: run(small, size, executor, 0), "workspace", "was freed")
         assert all((result.view(np.uint8) == POISON).all() for result in made.results()), "a refused call wrote"
@@ -319,6 +320,23 @@ def test_the_codes_of_the_address_setters(call: Gelu, kind: str, old: str) -> No
     refused(561103, lambda: setter(executor, 0, 0, call.places[0]), "tensor", "null")
     refused(561103, lambda: C.aclSetAclOpExecutorRepeatable(0), "executor", "null")
     C.aclDestroyAclOpExecutor(executor)
+
+
+def test_a_tensor_that_phase_one_did_not_get_has_no_address() -> None:
+    rows, index, out = upload(np.ones((2, 3), np.float32)), upload(np.array([1, 0], np.int32)), malloc(24)
+    handles = [tensor((2, 3), rows), tensor((2,), index, "int32"), tensor((2, 3), out)]
+    first, second = TWO_PHASE["aclnnMoeTokenUnpermute"]
+    size, executor = first(handles[0], handles[1], 0, False, 0, handles[2])
+    for setter in (C.aclSetInputTensorAddr, C.aclSetTensorAddr):
+        said = ("probsOptional must be a tensor that phase 1 was given; got an address for a null pointer", "Make a new executor")
+        refused(161002, lambda s=setter: s(executor, 2, handles[0], rows), *said)
+    C.aclSetInputTensorAddr(executor, 1, handles[1], index)
+    workspace = malloc(size) if size else 0
+    second(workspace, size, executor, 0)
+    for handle in handles:
+        C.aclDestroyTensor(handle)
+    for place in filter(None, (rows, index, out, workspace)):
+        C.aclrtFree(place)
 
 
 def test_refusals_write_nothing_and_make_no_executor(call: Gelu) -> None:

@@ -53,11 +53,13 @@ class Heap:
         place = self.source.take(room) if self.used + room <= self.source.capacity() else None
         if place is None:
             left = self.source.left(self.used)
+            if room <= left:
+                raise self._no_addresses(size, api)
             raise AclnnError(207001, api, f"size must fit the {left} bytes of {self.kind} memory that are left; got {size}. Free some.")
         block = Block(place, size) if self.watch is None else self.watch.allocated(place, size, api)
         if block is None:
             self.source.give(place, room)
-            raise AclnnError(207001, api, f"size must fit the address space that is left; got {size}. Free some.")
+            raise self._no_addresses(size, api)
         with self._lock:
             self._blocks[block.address] = block
             bisect.insort(self._starts, block.address)
@@ -84,6 +86,11 @@ class Heap:
             self.watch.freed(block, api)
         self.source.give(block.address + block.shift, self._room(block.size))
         return block
+
+    @staticmethod
+    def _no_addresses(size: int, api: str) -> AclnnError:
+        mend = "Free some, or raise the limit of the process (ulimit -v)."
+        return AclnnError(207001, api, f"size must fit the address space that is left; got {size}. {mend}")
 
     @staticmethod
     def _room(size: int) -> int:
@@ -129,7 +136,7 @@ def need_device(address: int, size: int, name: str, api: str, code: int = 107000
     if block is None:
         raise AclnnError(code, api, f"{name} must be device memory; got {DEVICE.describe(address)}. Pass what aclrtMalloc returned.")
     if address + size > block.end:
-        mend = f"Copy less, or allocate {address + size - block.address} bytes."
+        mend = f"{'Copy less, or allocate' if code == 107000 else 'Allocate'} {address + size - block.address} bytes."
         raise AclnnError(code, api, f"{name} must have {size} bytes of device memory; got {block.end - address} to its end. {mend}")
     return address + block.shift
 
