@@ -8,10 +8,10 @@ import bisect
 import ctypes
 import mmap
 import os
-import threading
 from typing import Any, Protocol
 
 from anycann import cuda
+from anycann.device.locks import lock
 
 __all__ = ["ALIGNMENT", "Arena", "CudaMemory", "PinnedMemory", "Source", "capacity"]
 
@@ -74,7 +74,7 @@ class Arena(_OfTheMachine):
         self._highs: dict[int, int] = {}  # by their lows
         self._next = self._high = 0  # of the latest range
         self._free: dict[int, list[int]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def take(self, size: int) -> int | None:
         """The address of `size` bytes, or None."""

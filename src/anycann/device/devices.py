@@ -1,12 +1,12 @@
 """What a process has set: initialisation, devices and their contexts."""
 
 import os
-import threading
 
 from anycann import products
 from anycann.device.backing import BACKING
 from anycann.device.calls import call, need
 from anycann.device.contexts import CONTEXTS, Context, need_context, set_context
+from anycann.device.locks import lock
 from anycann.device.queues import wait_for_all
 from anycann.errors import AclnnError
 
@@ -16,7 +16,7 @@ DEVICES = 1
 HOST_MODE = 1  # aclrtRunMode: the program runs on the host
 VERSION = (1, 0, 0)
 
-_lock = threading.Lock()
+_lock = lock()
 _initialised = 0  # how often aclInit was called since the last aclFinalize
 _set: dict[int, int] = {}  # how often a device was set
 _defaults: dict[int, Context] = {}  # the context of each device that is set

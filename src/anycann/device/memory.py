@@ -1,13 +1,13 @@
 """Device memory: blocks that aclrtMalloc gave, which bytes lie in them, and copies that check both sides first."""
 
 import bisect
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anycann.device import probe
 from anycann.device.arena import Source
 from anycann.device.backing import BACKING
+from anycann.device.locks import lock
 from anycann.errors import AclnnError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Heap:
         self._starts: list[int] = []
         self._blocks: dict[int, Block] = {}
         self._freed: dict[int, Block] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def allocate(self, size: int, api: str) -> Block:
         """A new block, its contents not initialised; AclnnError 207001 when there is no room."""

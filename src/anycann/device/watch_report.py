@@ -45,12 +45,12 @@ class Report:
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.count = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def add(self, finding: Finding) -> None:
         """Count a finding, print it and write it."""
         text, line = finding.text(), finding.line()
-        with self._lock:
+        with self.lock:
             self.count += 1
             if self.count <= SHOWN:
                 _print(text)

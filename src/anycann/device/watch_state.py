@@ -30,6 +30,12 @@ class State:
         self._process = os.getpid()
         self._thread = _Thread()
         self._lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._free)
+
+    def _free(self) -> None:
+        """After a fork: a thread of the parent may have held the locks."""
+        self._lock, self.report.lock = threading.RLock(), threading.Lock()
 
     @property
     def table(self) -> int:

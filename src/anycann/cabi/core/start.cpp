@@ -95,6 +95,27 @@ PyStatus Initialize()
     return status;
 }
 
+// To our interpreter a fork of the program is one of its own: no thread is in the middle of something, and the child has the locks.
+thread_local PyGILState_STATE before_fork;
+
+void BeforeFork()
+{
+    before_fork = PyGILState_Ensure();
+    PyOS_BeforeFork();
+}
+
+void AfterForkInParent()
+{
+    PyOS_AfterFork_Parent();
+    PyGILState_Release(before_fork);
+}
+
+void AfterForkInChild()
+{
+    PyOS_AfterFork_Child();
+    PyGILState_Release(before_fork);
+}
+
 void Start()
 {
     if (Py_IsInitialized()) {
@@ -116,6 +137,7 @@ void Start()
         return;
     }
     const bool connected = Connect(true);
+    pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
     PyEval_SaveThread();
     ready.store(connected);
 }

@@ -116,7 +116,7 @@ void Look(void *place, bool after)
     const uintptr_t base = moved ? reinterpret_cast<uintptr_t>(info.dli_fbase) : 0;
     Text offset;
     offset.Number(reinterpret_cast<uintptr_t>(place) - base - (after ? 1 : 0), 16);
-    const pid_t child = fork();
+    const pid_t child = vfork();  // without what others do around a fork
     if (child == 0) {
         dup2(2, 1);
         const int none = open("/dev/null", O_WRONLY);
