@@ -1,6 +1,7 @@
 """`anycann run`: what it compiles and when, what programs find, how they end, and what is said when something is missing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -528,6 +529,44 @@ def test_kernels_run_in_the_order_of_a_stream_on_device_memory(run: Run, tmp_pat
     assert trace.stat().st_size > 0
     assert run("--fast", source).out == "0: 111 112 110\n"
     assert run("--check", source) == (0, "0: 111 112 110\n", "anycann check: 0 findings\n")
+
+
+def test_a_launch_on_no_stream_is_refused(run: Run, tmp_path: Path) -> None:
+    head = """
+    static void say(int i)
+    {
+        const char* text = aclGetRecentErrMsg();
+        std::printf("%d %s\\n", i, text == nullptr ? "none" : text);
+    }
+    """
+    launches = """
+        aclrtStream other = nullptr;
+        aclrtCreateStream(&other);
+        aclrtDestroyStream(other);
+        add<<<1, nullptr, other>>>(x, 10);
+        say(1);
+        add<<<1, nullptr, (aclrtStream)0x1234>>>(x, 100);
+        say(2)
+    """
+    done = run(write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + HOST % (head, launches)))
+    *refusals, values = done.out.splitlines()
+    assert (done.status, values) == (1, "0: 1 2 0")
+    assert [re.search(r"stream must be .* 107017\]", text) is not None for text in refusals] == [True, True]
+    assert done.err.count("kernel add was not run: its stream does not take it; aclGetRecentErrMsg says why [107017]\n") == 2
+
+
+def test_a_mistake_of_a_kernel_leaves_the_end_of_a_program_as_it_is(run: Run, tmp_path: Path) -> None:
+    head = """
+    static struct Last
+    {
+        ~Last() { std::puts("destructors ran"); }
+    } last;
+    """
+    launches = "add<<<1, nullptr, stream>>>(x, 10); aclrtMalloc(&memory, 64, ACL_MEM_MALLOC_HUGE_FIRST)"
+    done = run("--check", write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + HOST % (head, launches)), "host memory")
+    assert "1 mistake in kernel add" in done.err
+    assert "32 bytes of device memory were not freed" in done.err
+    assert (done.status, done.out.splitlines()[-1]) == (1, "destructors ran")
 
 
 def test_kernels_do_not_run_beside_the_memory_of_a_gpu(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

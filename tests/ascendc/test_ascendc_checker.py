@@ -314,6 +314,25 @@ def test_an_exception_of_the_kernel_is_reported(make):
     assert found[0].what == "the kernel threw a C++ exception: no room; this was its last call"
 
 
+def test_anything_that_a_kernel_throws_is_reported(make):
+    found = reports(make("throw 5;"))
+    assert [(report.rule, report.api, report.what) for report in found] == [
+        ("exception", "", "the kernel threw what is no std::exception; it made no call")
+    ]
+
+
+def test_a_kernel_that_never_ends_and_calls_nothing_is_reported(make):
+    wait = "for (;;) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }"
+    module = make(wait, head="#include <chrono>\n#include <thread>")
+    with pytest.raises(ascendc.KernelError) as caught:
+        module.kernel[1](*arrays(), timeout=0.1)
+    (report,) = caught.value.reports
+    assert (report.rule, report.file, report.line, report.api) == ("time-limit", "", 0, "")
+    assert report.what == "the block did not end within 0.1 seconds and calls nothing that could stop it; it made no call"
+    assert report.advice == "look for a loop that does not end; a longer limit is a parameter of the launch"
+    assert "before its first call  [time-limit]" in str(caught.value)
+
+
 def test_rows_of_a_layer_norm_fill_whole_blocks():
     module = ascendc.build(
         EXAMPLES / "layer_norm_grad_beta.cpp",

@@ -76,6 +76,26 @@ def test_angle_brackets(tmp_path, capfd):
     assert capfd.readouterr().out == f"111 112 110 not<<<a launch>>>( {line}\n"
 
 
+def test_a_number_of_blocks_that_cannot_be_is_refused(tmp_path, capfd):
+    main = """
+    int main(int argc, char**)
+    {
+        alignas(32) int32_t values[8] = {};
+        uint8_t* x = reinterpret_cast<uint8_t*>(values);
+        const int none = argc - 1;
+        add<int32_t><<<none, nullptr, nullptr>>>(x, 10, 8);
+        const auto status = ICPU_RUN_KF(add<int32_t>, none - 1, x, 10, 8);
+        add<int32_t><<<65536, nullptr, nullptr>>>(x, 10, 8);
+        std::printf("%d %u\\n", values[0], status);
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + main)]) == 1
+    out, err = capfd.readouterr()
+    assert out == "0 107000\n"
+    said = "kernel add<int32_t> was not run: the number of blocks must be 1 to 65535; got {} [107000]"
+    assert err.splitlines() == [said.format(count) for count in (0, -1, 65536)]
+
+
 def test_aclrt_launch_kernel_in_two_files(tmp_path, capfd):
     kernel = write(
         tmp_path,

@@ -58,6 +58,8 @@ void Core::Begin(const std::shared_ptr<Launch>& l, std::int64_t b)
     atomicSize = 0;
     bytesRead = bytesWritten = 0;
     instructions = 0;
+    lastApi = lastFile = "";
+    lastLine = 0;
     reports.clear();
     events.clear();
 }

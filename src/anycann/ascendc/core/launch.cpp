@@ -100,6 +100,13 @@ static void Merge(Launch& launch, Core& core)
     }
 }
 
+// A mistake that no call notices: all that is known is which call came before it.
+static Report AfterLastCall(const Core& core, const char* rule, const std::string& what)
+{
+    const char* api = core.lastApi;
+    return MakeReport(core, rule, Loc{core.lastFile, core.lastLine}, api, what + (*api != '\0' ? "; this was its last call" : "; it made no call"));
+}
+
 static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
 {
     Core& core = Current();
@@ -116,7 +123,9 @@ static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
     } catch (const StopCore&) {
         // what stopped it is in its reports
     } catch (const std::exception& error) {
-        Note(core, "exception", Loc{core.lastFile, core.lastLine}, core.lastApi, nullptr, Format("the kernel threw a C++ exception: %s; this was its last call", error.what()));
+        core.reports.push_back(AfterLastCall(core, "exception", Format("the kernel threw a C++ exception: %s", error.what())));
+    } catch (...) {
+        core.reports.push_back(AfterLastCall(core, "exception", "the kernel threw what is no std::exception"));
     }
     std::lock_guard<std::mutex> lock(launch->mutex);
     launch->broken = launch->broken || stopped;
@@ -143,13 +152,8 @@ static void RunCore(const std::shared_ptr<Launch>& launch, std::int64_t first)
 static void NoteAbandoned(Launch& launch)
 {
     for (const Core* core : launch.active) {
-        Report report;
-        report.rule = "time-limit";
-        report.api = core->lastApi;
-        report.loc = Loc{core->lastFile, core->lastLine};
-        report.cores.insert(core->block);
-        report.what = Format("the block did not end within %g seconds and calls nothing that could stop it; this was its last call", launch.timeoutSeconds);
-        launch.reports.push_back(report);
+        const std::string what = Format("the block did not end within %g seconds and calls nothing that could stop it", launch.timeoutSeconds);
+        launch.reports.push_back(AfterLastCall(*core, "time-limit", what));
     }
 }
 
@@ -215,10 +219,26 @@ static Result* Run(const AnycannLaunch& given)
 static std::atomic<bool> failed{false};
 static std::atomic<std::uint64_t> nextTilingKey{0};
 
-static void FailOnExit()
+// Makes the exit status 1. It is registered before main begins, and so runs after the destructors of the program's objects; to exit once
+// more goes on with the handlers that are left, the runtime library's report among them.
+__attribute__((constructor)) static void Register()
 {
-    std::fflush(nullptr);
-    _exit(EXIT_FAILURE);
+#if defined(__GLIBC__)
+    on_exit(
+        [](int status, void*) {
+            if (failed && status != EXIT_FAILURE) {
+                std::exit(EXIT_FAILURE);
+            }
+        },
+        nullptr);
+#else
+    std::atexit([] {
+        if (failed) {
+            std::fflush(nullptr);
+            _exit(EXIT_FAILURE);
+        }
+    });
+#endif
 }
 
 // The first launch writes the file that was asked for, the others F.json.2, F.json.3, ...
@@ -236,13 +256,6 @@ static void WriteTrace(const std::string& trace)
     std::fclose(file);
 }
 
-static void FailAtExit()
-{
-    if (!failed.exchange(true)) {
-        std::atexit(FailOnExit);
-    }
-}
-
 static int RunAndPrint(const AnycannLaunch& launch)
 {
     const std::unique_ptr<Result> result(Run(launch));
@@ -253,7 +266,7 @@ static int RunAndPrint(const AnycannLaunch& launch)
     if (mistakes > 0) {
         std::fflush(stdout);
         std::fputs(result->text.c_str(), stderr);
-        FailAtExit();
+        failed = true;
     }
     return mistakes;
 }
@@ -269,6 +282,17 @@ static int RunPending(void* pending)
     const int mistakes = RunAndPrint(job->launch);
     job->release(job->launch.context);
     return mistakes;
+}
+
+// A launch that does not take place.
+static int Refuse(Pending* pending, int status, const std::string& why)
+{
+    const std::unique_ptr<Pending> job(pending);
+    std::fflush(stdout);
+    std::fprintf(stderr, "kernel %s was not run: %s\n", job->launch.kernel, why.c_str());
+    failed = true;
+    job->release(job->launch.context);
+    return status;
 }
 
 }  // namespace emu
@@ -291,21 +315,23 @@ void anycann_ascendc_set_tiling_key(std::uint64_t key) { anycann::emu::nextTilin
 
 int anycann_ascendc_start(const AnycannLaunch* launch, void* stream, void (*release)(void*))
 {
-    using anycann::emu::Pending;
+    using namespace anycann::emu;
+    constexpr std::int64_t kMostBlocks = 65535;
+    constexpr int kInvalidParameter = 107000;
     auto* pending = new Pending{*launch, release};
-    pending->launch.tilingKey = anycann::emu::nextTilingKey;
+    pending->launch.tilingKey = nextTilingKey;
     pending->launch.trace = std::getenv("ANYCANN_ASCENDC_TRACE") != nullptr ? 1 : 0;
-    if (anycann_stream_enqueue != nullptr && stream != nullptr && anycann_stream_enqueue(stream, &anycann::emu::RunPending, pending) == 0) {
-        return 0;
+    if (launch->blocks < 1 || launch->blocks > kMostBlocks) {
+        return Refuse(pending, kInvalidParameter, Format("the number of blocks must be 1 to %lld; got %lld [%d]", static_cast<long long>(kMostBlocks),
+                                                         static_cast<long long>(launch->blocks), kInvalidParameter));
+    }
+    if (anycann_stream_enqueue != nullptr && stream != nullptr) {
+        const int status = anycann_stream_enqueue(stream, &RunPending, pending);
+        return status == 0 ? 0 : Refuse(pending, status, Format("its stream does not take it; aclGetRecentErrMsg says why [%d]", status));
     }
     if (anycann_need_cores != nullptr && anycann_need_cores() != 0) {
-        std::fprintf(stderr, "kernel %s was not run: simulated cores read and write memory of the CPU, and ANYCANN_DEVICE names another device\n",
-                     launch->kernel);
-        anycann::emu::FailAtExit();
-        pending->release(pending->launch.context);
-        delete pending;
-        return 1;
+        return Refuse(pending, 1, "simulated cores read and write memory of the CPU, and ANYCANN_DEVICE names another device");
     }
-    return anycann::emu::RunPending(pending);
+    return RunPending(pending);
 }
 }

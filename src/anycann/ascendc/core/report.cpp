@@ -131,7 +131,7 @@ static std::string WithQueue(std::string text, const std::string& name)
     return at == std::string::npos ? text : text.replace(at, 7, name.empty() ? "the queue" : name);
 }
 
-Report& Note(Core& core, const char* rule, const Loc& loc, const char* api, const Slot* slot, std::string what)
+Report MakeReport(const Core& core, const char* rule, const Loc& loc, const char* api, std::string what)
 {
     Report report;
     report.rule = rule;
@@ -139,13 +139,18 @@ Report& Note(Core& core, const char* rule, const Loc& loc, const char* api, cons
     report.api = api;
     report.what = std::move(what);
     report.cores.insert(core.block);
-    std::string name;
+    report.advice = WithQueue(RuleOf(rule).advice, std::string());
+    return report;
+}
+
+Report& Note(Core& core, const char* rule, const Loc& loc, const char* api, const Slot* slot, std::string what)
+{
+    Report report = MakeReport(core, rule, loc, api, std::move(what));
     if (slot != nullptr) {
-        name = QueueName(*slot->owner);
+        report.advice = WithQueue(RuleOf(rule).advice, QueueName(*slot->owner));
         report.queue = slot->owner == &core.stack ? std::string("the rest of the Unified Buffer") : QueueText(*slot->owner);
         report.buffer = slot->owner->shape.plain ? -1 : slot->index;
     }
-    report.advice = WithQueue(RuleOf(rule).advice, name);
     core.reports.push_back(report);
     return core.reports.back();
 }
@@ -204,7 +209,8 @@ static void AddSource(std::string& text, const Loc& loc)
 static std::string ReportText(const Report& report, std::int64_t blocks)
 {
     const Rule& rule = RuleOf(report.rule);
-    std::string text = PlaceText(report.loc) + ": " + report.api + "  [" + report.rule + "]\n";
+    std::string text = report.api.empty() ? std::string("before its first call") : PlaceText(report.loc) + ": " + report.api;
+    text += "  [" + report.rule + "]\n";
     AddSource(text, report.loc);
     text += "   where  " + Cores(report.cores, blocks);
     text += report.pipe.empty() ? "" : ", pipe " + report.pipe;

@@ -190,6 +190,7 @@ std::string PlaceText(const Loc& loc);
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // Findings. Fail stops the core; Note goes on.
+Report MakeReport(const Core& core, const char* rule, const Loc& loc, const char* api, std::string what);
 Report& Note(Core& core, const char* rule, const Loc& loc, const char* api, const Slot* slot, std::string what);
 [[noreturn]] void Fail(Core& core, const char* rule, const Loc& loc, const char* api, const Slot* slot, std::string what);
 [[noreturn]] void Fail(Core& core, Report& report);

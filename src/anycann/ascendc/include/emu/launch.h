@@ -47,7 +47,8 @@ const char* anycann_ascendc_trace(void* handle);     // Chrome trace JSON, empty
 void anycann_ascendc_free(void* handle);
 
 // For launches from C++: prints mistakes to stderr, makes the process exit with status 1, returns the number of mistakes.
-// With a stream, and where the runtime library offers anycann_stream_enqueue, the run happens in stream order.
+// With a stream, and where the runtime library offers anycann_stream_enqueue, the run happens in stream order, and 0 means that it was queued.
+// A launch that is refused, for its number of blocks or its stream, computes nothing and returns an error code.
 int anycann_ascendc_start(const AnycannLaunch* launch, void* stream, void (*release)(void* context));
 void anycann_ascendc_set_tiling_key(std::uint64_t key);
 void* anycann_ascendc_gm_alloc(std::size_t bytes);
