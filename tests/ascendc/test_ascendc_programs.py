@@ -153,6 +153,9 @@ def test_sources_are_told_apart(tmp_path):
     assert kind(write(tmp_path, "host.cpp", '#include "acl/acl.h"\nint main() { int a = 1 << 2; }\n')) == "other"
     assert kind(write(tmp_path, "k.asc", "__global__ __aicore__ void k(GM_ADDR x) {}\n")) == "kernel"
     assert not has_main("// int main()\n")
+    assert has_main("int32_t main(int32_t argc, char *argv[]) {}")
+    assert has_main("auto main() -> int {}")
+    assert not has_main("Sprint main(3);")
 
 
 def test_kernels_are_found():
@@ -180,6 +183,11 @@ def test_kernels_are_found():
         ("k<<<8, nullptr, s>>>(x);", '::anycann::emu::Launcher("k", 8, nullptr, s).Bind(k)(x);'),
         ("ns::k<float, 3><<<n / 2,\n l2, s>>>();", '::anycann::emu::Launcher("ns::k<float, 3>", n / 2,\n l2, s).Bind(ns::k<float, 3>)();'),
         ('puts("k<<<1>>>()"); a << b >> c;', 'puts("k<<<1>>>()"); a << b >> c;'),
+        ("if (n < 5) k<T><<<1, l, s>>>(x);", 'if (n < 5) ::anycann::emu::Launcher("k<T>", 1, l, s).Bind(k<T>)(x);'),
+        ("while (i < n) k<<<1, l, s>>>(x);", 'while (i < n) ::anycann::emu::Launcher("k", 1, l, s).Bind(k)(x);'),
+        ("k<A<B<1>>, (3 > 2)> <<<1, l, s>>>();", '::anycann::emu::Launcher("k<A<B<1>>, (3 > 2)>", 1, l, s).Bind(k<A<B<1>>, (3 > 2)>)();'),
+        ("k<1 << 2><<<1, l, s>>>();", '::anycann::emu::Launcher("k<1 << 2>", 1, l, s).Bind(k<1 << 2>)();'),
+        ("::ns :: k<<<1, l, s>>>();", '::anycann::emu::Launcher("::ns :: k", 1, l, s).Bind(::ns :: k)();'),
     ],
 )
 def test_launches_are_rewritten(source, expected):

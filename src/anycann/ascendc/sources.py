@@ -80,7 +80,7 @@ def find_kernels(text: str) -> tuple[KernelSignature, ...]:
 
 def has_main(text: str) -> bool:
     """Whether the source defines main."""
-    return re.search(r"\bint\s+main\s*\(", without_comments(text)) is not None
+    return re.search(r"\b(?:int|int32_t|auto)\s+main\s*\(", without_comments(text)) is not None
 
 
 def kind(path: Path) -> str:
@@ -99,20 +99,38 @@ def kind(path: Path) -> str:
     return "program" if has_main(text) else "kernel"
 
 
-_LAUNCH = re.compile(r"([A-Za-z_][\w:]*)\s*(<[^;{}]*?>)?\s*<<<")
+_NAME = re.compile(r"(?:::\s*)?[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)*\s*$")
+
+
+def _arguments_begin(text: str, end: int) -> int:
+    """Where the template arguments that end before `end` begin: `end` itself where there are none."""
+    at, angles, rounds = len(text[:end].rstrip()) - 1, 0, 0
+    if at < 0 or text[at] != ">":
+        return end
+    while at >= 0 and text[at] not in ";{}":
+        rounds += (text[at] == ")") - (text[at] == "(")
+        if rounds == 0 and text[at - 1 : at + 1] == "<<":  # a shift
+            at -= 1
+        elif rounds == 0:
+            angles += (text[at] == ">") - (text[at] == "<")
+            if angles == 0:
+                return at
+        at -= 1
+    return end
 
 
 def rewrite_launches(text: str) -> str:
     """`name<<<blocks, l2ctrl, stream>>>(arguments)` as C++; every line keeps its number."""
     plain = without_comments(text)
     out, last = [], 0
-    for match in _LAUNCH.finditer(plain):
+    for match in re.finditer("<<<", plain):
         end = plain.find(">>>", match.end())
-        if end < 0:
+        name = _NAME.search(plain, last, _arguments_begin(plain, match.start()))
+        if end < 0 or name is None:
             continue
-        name = text[match.start(1) : match.end(2) if match[2] else match.end(1)]
-        label = " ".join(name.split()).replace('"', "'")
-        out.append(text[last : match.start(1)])
-        out.append(f'::anycann::emu::Launcher("{label}", {text[match.end() : end]}).Bind({name})')
+        kernel = text[name.start() : match.start()].rstrip()
+        label = " ".join(kernel.split()).replace('"', "'")
+        out.append(text[last : name.start()])
+        out.append(f'::anycann::emu::Launcher("{label}", {text[match.end() : end]}).Bind({kernel})')
         last = end + 3
     return "".join(out) + text[last:]
