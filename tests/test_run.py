@@ -569,6 +569,14 @@ def test_a_mistake_of_a_kernel_leaves_the_end_of_a_program_as_it_is(run: Run, tm
     assert (done.status, done.out.splitlines()[-1]) == (1, "destructors ran")
 
 
+def test_findings_in_a_program_with_kernels_name_the_line(run: Run, tmp_path: Path) -> None:
+    source = write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + HOST % ("", "aclrtMalloc(&memory, 64, ACL_MEM_MALLOC_HUGE_FIRST)"))
+    line = 1 + next(i for i, text in enumerate(source.read_text().splitlines()) if "&memory, sizeof host" in text)
+    done = run("--check", source)
+    assert done.status == 1
+    assert f"one.asc:{line})" in done.err
+
+
 def test_kernels_do_not_run_beside_the_memory_of_a_gpu(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = """
         #include <cstdio>

@@ -114,6 +114,51 @@ def test_aclrt_launch_kernel_in_two_files(tmp_path, capfd):
     assert capfd.readouterr().out == "5\n"
 
 
+def test_kernels_that_no_generated_function_could_launch(tmp_path, capfd):
+    text = """
+    namespace inner { __global__ __aicore__ void scoped(GM_ADDR x) { add<int32_t>(x, 1, 8); } }
+    #if 0
+    extern "C" __global__ __aicore__ void old(GM_ADDR x, Foo bar) {}
+    #endif
+    #define DEFINE(name) \\
+        extern "C" __global__ __aicore__ void name(GM_ADDR x) { add<int32_t>(x, 10, 8); }
+    DEFINE(made)
+    int main()
+    {
+        alignas(32) int32_t values[8] = {};
+        inner::scoped<<<1, nullptr, nullptr>>>(reinterpret_cast<uint8_t*>(values));
+        made<<<1, nullptr, nullptr>>>(reinterpret_cast<uint8_t*>(values));
+        std::printf("%d\\n", values[7]);
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + text)]) == 0
+    assert capfd.readouterr().out == "11\n"
+    assert [kernel.name for kernel in find_kernels(text)] == ["scoped", "old"]
+
+
+def test_a_header_of_the_program_names_the_kernel_that_it_launches(tmp_path, capfd):
+    kernel = write(tmp_path, "kernel.cpp", KERNEL + 'extern "C" __global__ __aicore__ void one(GM_ADDR x) { add<int32_t>(x, 1, 8); }\n')
+    (tmp_path / "include").mkdir()
+    write(tmp_path, "include/launch.h", '#include "aclrtlaunch_one.h"\n')
+    write(tmp_path, "first.h", '#pragma once\n#include "first.h"\n#include "launch.h"\n')
+    launch = "int main() { alignas(32) int v[8] = {}; LAUNCH(one)(1, nullptr, v); return v[7] - 1; }\n"
+    host = write(tmp_path, "main.cpp", f'#include "first.h"\n#define LAUNCH(name) ACLRT_LAUNCH_KERNEL(name)\n{launch}')
+    assert ascendc.run([host, kernel], flags=[f"-I{tmp_path / 'include'}"]) == 0
+
+
+def test_a_source_whose_own_header_includes_the_interface(tmp_path, capfd):
+    write(tmp_path, "kernels.h", KERNEL)
+    source = write(tmp_path, "main.cpp", '#include "kernels.h"\nint main() { std::puts("here"); }\n')
+    assert kind(source) == "program"
+    assert ascendc.run([source]) == 0
+    assert capfd.readouterr().out == "here\n"
+
+
+def test_an_older_standard_is_refused_in_one_sentence(tmp_path, capfd):
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + "int main() {}\n")], flags=["-std=c++14"]) == 1
+    assert capfd.readouterr().err == "Ascend C kernels need C++17; got -std=c++14\n"
+
+
 def test_trace_and_arguments_of_a_program(tmp_path):
     program = ascendc.build_program([EXAMPLES / "add_program.cpp"])
     assert ascendc.run_program(program, trace=tmp_path / "trace.json") == 0

@@ -1,6 +1,7 @@
 """Programs with a main that launch kernels: compiled with the simulated cores, and with the runtime library where one is given."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,10 +12,12 @@ from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
 from anycann.ascendc.objects import compile_unit, device_flags, include_line
 from anycann.ascendc.report import CompileError
-from anycann.ascendc.sources import KernelSignature, find_kernels, has_main, kind, without_comments
+from anycann.ascendc.sources import KernelSignature, find_kernels, has_main, kind, launched_by_name, with_headers, without_comments
 from anycann.toolchain import ToolchainError, place_folder
 
 __all__ = ["build_program", "how_to_launch", "run", "run_program"]
+
+_DEBUG = "-gdwarf-4"  # version 5, as g++ 12 writes it, loses the file that #line names
 
 
 def _c_type(written: str) -> str:
@@ -38,11 +41,7 @@ def _launch_function(kernel: KernelSignature) -> str:
 
 def _headers(kernels: Sequence[KernelSignature]) -> Path:
     """A folder with aclrtlaunch_<kernel>.h for every kernel."""
-    files = {
-        f"aclrtlaunch_{kernel.name}.h": f"#pragma once\n#include <cstdint>\n{_launch_prototype(kernel)};\n"
-        for kernel in kernels
-        if not kernel.template
-    }
+    files = {f"aclrtlaunch_{kernel.name}.h": f"#pragma once\n#include <cstdint>\n{_launch_prototype(kernel)};\n" for kernel in kernels}
     path = toolchain.folder() / f"launch-{toolchain.digest(part for pair in sorted(files.items()) for part in pair)}"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=toolchain.folder()) as work:
@@ -73,14 +72,18 @@ def build_program(
     texts = [path.read_text(errors="replace") for path in paths]
     if not any(has_main(text) for text in texts):
         raise CompileError(f"{', '.join(map(str, paths))}: none of these defines main", "")
-    kernels = [find_kernels(text) for text in texts]
-    options = [*device_flags(device(product), check, sanitize), f"-I{_headers([k for group in kernels for k in group])}", *flags]
+    if old := next((flag for flag in flags if re.fullmatch(r"-std=(?:c|gnu)\+\+(?:98|03|0x|11|14|1y)", flag)), None):
+        raise CompileError(f"Ascend C kernels need C++17; got {old}", "")
+    kernels = [[kernel for kernel in find_kernels(text) if not kernel.template] for text in texts]
+    folders = [Path(flag[2:]).absolute() for flag in flags if flag.startswith("-I")]
+    launched = {name for path in paths for name in launched_by_name(with_headers(path, folders))}
+    options = [*device_flags(device(product), check, sanitize), _DEBUG, f"-I{_headers([k for group in kernels for k in group])}", *flags]
     if any("ICPU_RUN_KF" in without_comments(text) for text in texts):
         options += ["-DASCENDC_CPU_DEBUG=1", "-D__CCE_KT_TEST__=1"]
     library = toolchain.core_library(sanitize)
     objects = []
     for path, group in zip(paths, kernels, strict=True):
-        tail = "".join(_launch_function(kernel) for kernel in group if not kernel.template)
+        tail = "".join(_launch_function(kernel) for kernel in group if kernel.name in launched)
         unit = include_line(path) + ('#include "emu/launch.h"\n' + tail if tail else "")
         before = '#include <cstdint>\n#include "emu/launch.h"\n'
         objects.append(compile_unit(before + unit, path.parent, options, ".o"))

@@ -1,10 +1,20 @@
 """Reading kernel sources: which kernels a file defines, whether it is a program, and the launch syntax that C++ does not have."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["KernelSignature", "find_kernels", "has_main", "kind", "rewrite_launches", "without_comments"]
+__all__ = [
+    "KernelSignature",
+    "find_kernels",
+    "has_main",
+    "kind",
+    "launched_by_name",
+    "rewrite_launches",
+    "with_headers",
+    "without_comments",
+]
 
 
 class KernelSignature(NamedTuple):
@@ -60,12 +70,13 @@ def _parameters(inside: str) -> list[tuple[str, str]]:
     return pairs
 
 
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define\b(?:\\\n|.)*", re.MULTILINE)
 _GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\bvoid\s+(\w+)\s*\(")
 
 
 def find_kernels(text: str) -> tuple[KernelSignature, ...]:
-    """The kernels that a source defines (declarations do not count), in order; of several with one name the first."""
-    plain = without_comments(text)
+    """The kernels that a source defines (declarations and macros do not count), in order; of several with one name the first."""
+    plain = _MACRO.sub(_blank, without_comments(text))
     found: dict[str, KernelSignature] = {}
     for match in _GLOBAL.finditer(plain):
         end = _closing(plain, match.end() - 1, "(", ")")
@@ -83,10 +94,32 @@ def has_main(text: str) -> bool:
     return re.search(r"\b(?:int|int32_t|auto)\s+main\s*\(", without_comments(text)) is not None
 
 
+def launched_by_name(text: str) -> set[str]:
+    """The kernels that a text launches through generated functions, or whose generated headers it includes."""
+    return {name for pair in re.findall(r"\baclrtlaunch_(\w+)|\bACLRT_LAUNCH_KERNEL\s*\(\s*(\w+)\s*\)", text) for name in pair if name}
+
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def with_headers(path: Path, folders: Sequence[Path] = ()) -> str:
+    """The text of a source and of the program's own headers that it includes, from its folder or one of these, and of theirs."""
+    texts: dict[Path, str] = {}
+    left = [path]
+    while left:
+        file = left.pop()
+        texts[file] = file.read_text(errors="replace")
+        for name in _INCLUDE.findall(texts[file]):
+            found = next((made for folder in (file.parent, *folders) if (made := (folder / name).resolve()).is_file()), None)
+            if found is not None and found not in texts:
+                left.append(found)
+    return "\n".join(texts.values())
+
+
 def kind(path: Path) -> str:
     """ "program": has a main and launches kernels; "kernel": to be launched from Python; "other": no Ascend C source."""
     text = path.read_text(errors="replace")
-    includes = set(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.MULTILINE))
+    includes = set(_INCLUDE.findall(with_headers(path)))
     plain = without_comments(text)
     launches = "<<<" in plain or "ICPU_RUN_KF" in plain or "ACLRT_LAUNCH_KERNEL" in plain
     device = (
