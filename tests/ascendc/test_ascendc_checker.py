@@ -102,6 +102,39 @@ CASES = {
         "tensor-range",
         "Gather reads bytes 256 to 259",
     ),
+    "a cast in place to wider elements": (
+        """AscendC::LocalTensor<half> h = buffer.Get<half>(32); AscendC::Duplicate(h, half(1), 32);
+        AscendC::Cast(t, h, AscendC::RoundMode::CAST_NONE, 32);""",
+        "overlap",
+        "the destination begins where a source does, and its elements lie elsewhere",
+    ),
+    "a cast into the second half of its source": (
+        """AscendC::LocalTensor<half> h = buffer.GetWithOffset<half>(64, 128); AscendC::Duplicate(t, 1.0f, 64);
+        AscendC::Cast(h, t, AscendC::RoundMode::CAST_NONE, 64);""",
+        "overlap",
+        "the destination overlaps a source that starts -128 bytes away",
+    ),
+    "a repeat that reads what the one before wrote": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::Adds(t[16], t, 1.0f, 16, 3, {1, 1, 2, 2});",
+        "overlap",
+        "the destination overlaps a source that starts -64 bytes away",
+    ),
+    "lanes that read what others write": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::Adds(t, t[8], 1.0f, 32, 1, {1, 1, 8, 8});",
+        "overlap",
+        "the destination overlaps a source that starts 32 bytes away",
+    ),
+    "a source that every repeat reads again": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::Add(t, t, t, 8, 4, {1, 1, 1, 1, 1, 0});",
+        "overlap",
+        "its elements lie elsewhere",
+    ),
+    "atomic addition of another type": (
+        """AscendC::GlobalTensor<int32_t> gm; gm.SetGlobalBuffer((__gm__ int32_t*)y, 64); AscendC::Duplicate(t, 1.0f, 64);
+        AscendC::PipeBarrier<PIPE_ALL>(); AscendC::SetAtomicAdd<float>(); AscendC::DataCopy(gm, t.ReinterpretCast<int32_t>(), 8);""",
+        "parameter",
+        "SetAtomicAdd was called for elements of type float, the copy has elements of type int32_t",
+    ),
     "source reuse": (
         """AscendC::DataCopy(t, xGm, 64); AscendC::PipeBarrier<PIPE_ALL>();
         LayerNormGradBetaTiling g{}; g.bLength = 1; g.sLength = 4; g.hLength = g.originalHLength = 8;
@@ -206,6 +239,41 @@ def test_legal_programs_give_no_report(make):
     x, y = arrays()
     make(body).kernel[1](x, y)
     assert (y == (x + 1) * 2).all()
+
+
+def test_operands_may_be_the_same_or_lie_apart(make):
+    body = (
+        QUEUES
+        + """
+    AscendC::DataCopy(t, xGm, 64);
+    AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::Add(t, t, t, 8, 4, {1, 1, 1, 2, 2, 2});  // in place; odd blocks stay
+    AscendC::Adds(t[8], t, 1.0f, 8, 4, {1, 1, 2, 2});  // even blocks to odd ones
+    AscendC::Adds(t, t[16], 0.0f, 16, 2, {1, 1, 2, 2});  // a repeat reads what a later one writes
+    AscendC::Add(t, t, t[8], 8, 3, {1, 1, 1, 0, 0, 1});  // every repeat adds to the first block
+    AscendC::Cast(t.ReinterpretCast<half>(), t, AscendC::RoundMode::CAST_NONE, 64);  // in place to narrower elements
+    AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::DataCopy(yGm, t, 32);
+    """
+    )
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    rows = x.reshape(8, 8).copy()
+    rows[::2] *= 2
+    rows[1::2] = rows[::2] + 1
+    rows[:4] = rows[2:6]
+    rows[0] += rows[1] + rows[2] + rows[3]
+    assert (y[:32].view(np.float16) == rows.reshape(-1).astype(np.float16)).all()
+
+
+def test_integers_of_one_size_add_alike(make):
+    body = """AscendC::TPipe pipe; AscendC::TBuf<> buffer; pipe.InitBuffer(buffer, 32);
+    AscendC::GlobalTensor<uint32_t> gm; gm.SetGlobalBuffer((__gm__ uint32_t*)y, 8);
+    AscendC::LocalTensor<uint32_t> t = buffer.Get<uint32_t>(); AscendC::Duplicate(t, 5u, 8); AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::SetAtomicAdd<int32_t>(); AscendC::DataCopy(gm, t, 8); AscendC::SetAtomicNone();"""
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    assert (y[:8].view(np.uint32) == 5).all()
 
 
 def test_outputs_may_lie_on_inputs_of_the_layer_norm_functions(make):

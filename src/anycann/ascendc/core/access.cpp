@@ -219,11 +219,64 @@ void Op::NoOverlap(const View& a, std::int64_t aBytes, const char* aName, const 
     }
 }
 
-void Op::SameOrApart(const View& a, const View& b, std::int64_t bytes)
+void Op::NoteOverlap(const View& dst, const View& src)
 {
-    if (checked_ && a.begin != b.begin && a.begin < b.begin + bytes && b.begin < a.begin + bytes) {
-        Note(Current(), "overlap", loc_, name_, a.slot,
-             Format("the destination overlaps a source that starts %lld bytes away: in which order the lanes run is not defined", static_cast<long long>(b.begin - a.begin)));
+    const std::int64_t away = src.begin - dst.begin;
+    Note(Current(), "overlap", loc_, name_, dst.slot,
+         away != 0 ? Format("the destination overlaps a source that starts %lld bytes away: in which order the lanes run is not defined", static_cast<long long>(away))
+                   : std::string("the destination begins where a source does, and its elements lie elsewhere: some are written over before they are read"));
+}
+
+static bool Apart(const View& dst, std::int64_t dstBytes, const View& src, std::int64_t srcBytes)
+{
+    return dst.begin >= src.begin + srcBytes || src.begin >= dst.begin + dstBytes;
+}
+
+void Op::SameOrApart(const View& dst, std::int64_t dstBytes, const View& src, std::int64_t srcBytes)
+{
+    if (checked_ && !Apart(dst, dstBytes, src, srcBytes) && (dst.begin != src.begin || dstBytes > srcBytes)) {
+        NoteOverlap(dst, src);
+    }
+}
+
+// The bytes from the first to the last that the lanes may touch.
+static std::int64_t Extent(const Lanes& lanes)
+{
+    const std::int64_t blocks = std::int64_t{lanes.perRepeat} * lanes.itemSize / 32;
+    return lanes.repeats == 0 ? 0 : 32 * (std::int64_t{lanes.repeats - 1} * lanes.repeatStride + (blocks - 1) * lanes.blockStride + 1);
+}
+
+// Whether a lane reads what an earlier repeat wrote, or what another lane of its own repeat writes.
+static bool Disturbed(const View& dst, const Lanes& to, const View& src, const Lanes& from)
+{
+    std::vector<int> writer(static_cast<std::size_t>(Extent(to)), -1);  // of each byte of the destination: the last repeat
+    for (int r = 0; r < to.repeats; ++r) {
+        for (const bool written : {false, true}) {  // before this repeat, and after it
+            for (int lane = 0; lane < from.perRepeat; ++lane) {
+                const std::int64_t own = to.At(r, lane) * to.itemSize, read = src.begin - dst.begin + from.At(r, lane) * from.itemSize;
+                for (std::int64_t at = read; from.On(lane) && at < read + from.itemSize; ++at) {
+                    const bool inside = at >= 0 && at < static_cast<std::int64_t>(writer.size()) && !(written && at >= own && at < own + to.itemSize);
+                    if (inside && writer[static_cast<std::size_t>(at)] >= (written ? r : 0)) {
+                        return true;
+                    }
+                }
+            }
+            for (int lane = 0; lane < to.perRepeat; ++lane) {
+                if (to.On(lane)) {
+                    std::fill_n(writer.begin() + to.At(r, lane) * to.itemSize, to.itemSize, r);
+                }
+            }
+        }
+    }
+    return false;
+}
+
+void Op::SameOrApart(const View& dst, const Lanes& to, const View& src, const Lanes& from)
+{
+    const bool alike = to.itemSize == from.itemSize && to.blockStride == from.blockStride && to.repeatStride == from.repeatStride;
+    const bool same = dst.begin == src.begin && (alike || to.itemSize < from.itemSize);
+    if (checked_ && !same && !Apart(dst, Extent(to), src, Extent(from)) && Disturbed(dst, to, src, from)) {
+        NoteOverlap(dst, src);
     }
 }
 
@@ -314,7 +367,7 @@ void Op::TouchGm(const GmView& view, std::int64_t offset, std::int64_t bytes, in
     if ((begin - origin) % itemSize != 0) {
         Fail(core, "unaligned", loc_, name_, nullptr, Format("the global address is not a multiple of the element size %d", itemSize));
     }
-    const bool scalar = pipe_ == Pipe::S, adds = write && core.atomicSize != 0 && !scalar;
+    const bool scalar = pipe_ == Pipe::S, adds = write && core.atomicType != nullptr && !scalar;
     if (scalar && write) {  // the scalar unit writes whole cache lines back
         const std::int64_t line = (begin - origin) / 32 * 32 + origin;
         LogGm(core, Access::Write, line, std::max(line + 32, end), site_, true);

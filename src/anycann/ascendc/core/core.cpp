@@ -55,7 +55,7 @@ void Core::Begin(const std::shared_ptr<Launch>& l, std::int64_t b)
     sites.clear();
     siteIds.clear();
     epoch = 0;
-    atomicSize = 0;
+    atomicType = nullptr;
     bytesRead = bytesWritten = 0;
     instructions = 0;
     lastApi = lastFile = "";
@@ -177,14 +177,14 @@ void BarrierAll(const Loc& loc)
 std::int64_t BlockIndex() { return Current().block; }
 std::int64_t BlockCount() { return Current().launch->blocks; }
 std::uint64_t TilingKey() { return Current().launch->tilingKey; }
-void SetAtomic(int itemSize, const Loc& loc)
+void SetAtomic(const char* type, const Loc& loc)
 {
     Core& core = Current();
-    core.Tick(itemSize == 0 ? "SetAtomicNone" : "SetAtomicAdd", loc);
-    core.atomicSize = itemSize;
+    core.Tick(type == nullptr ? "SetAtomicNone" : "SetAtomicAdd", loc);
+    core.atomicType = type;
     core.atomicLoc = loc;
 }
-int AtomicItemSize() { return Current().atomicSize; }
+const char* AtomicType() { return Current().atomicType; }
 static std::mutex atomicMutex;
 void AtomicLock() { atomicMutex.lock(); }
 void AtomicUnlock() { atomicMutex.unlock(); }
@@ -199,7 +199,7 @@ void CheckEnd(Core& core)
         }
     }
     CheckLeaks(core, nullptr);
-    if (core.atomicSize != 0) {
+    if (core.atomicType != nullptr) {
         Note(core, "atomic-left-on", core.atomicLoc, "SetAtomicAdd", nullptr, "the kernel ended without SetAtomicNone: the next kernel's copies would add too");
     }
 }

@@ -164,7 +164,7 @@ struct Core {
     std::vector<Site> sites;
     std::unordered_map<std::size_t, std::uint32_t> siteIds;
     std::uint32_t epoch = 0;
-    int atomicSize = 0;
+    const char* atomicType = nullptr;
     Loc atomicLoc{"", 0};
     std::int64_t bytesRead = 0, bytesWritten = 0;
     std::atomic<std::int64_t> instructions{0};

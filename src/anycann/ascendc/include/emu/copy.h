@@ -39,13 +39,13 @@ inline void CheckBlocks(const char* api, const Blocks& b, int64_t longest, const
 template <typename T>
 void StoreToGm(T* to, const T* from, int64_t bytes, const Loc& loc)
 {
-    const int atomic = AtomicItemSize();
-    if (atomic == 0) {
+    const char* atomic = AtomicType();
+    if (atomic == nullptr) {
         std::memcpy(to, from, static_cast<std::size_t>(bytes));
         return;
     }
-    if (atomic != static_cast<int>(sizeof(T))) {
-        Stop("parameter", loc, "DataCopy", "SetAtomicAdd was called for elements of %d bytes, the copy has elements of %d bytes", atomic, static_cast<int>(sizeof(T)));
+    if (std::strcmp(atomic, AdditionType<T>()) != 0) {
+        Stop("parameter", loc, "DataCopy", "SetAtomicAdd was called for elements of type %s, the copy has elements of type %s", atomic, AdditionType<T>());
     }
     AtomicLock();
     for (int64_t i = 0; i < bytes / static_cast<int64_t>(sizeof(T)); ++i) {

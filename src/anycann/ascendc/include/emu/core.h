@@ -77,7 +77,9 @@ public:
     void ReadGm(const GmView& view, std::int64_t offset, std::int64_t bytes, int itemSize);
     void WriteGm(const GmView& view, std::int64_t offset, std::int64_t bytes, int itemSize);
     void Forget(const View& view, std::int64_t bytes);                   // contents undefined from here on
-    void SameOrApart(const View& a, const View& b, std::int64_t bytes);  // an operand may be the other one, not a shifted part of it
+    // A destination may be a source, not a shifted part of it; it may begin where a source of wider elements does, not one of narrower ones.
+    void SameOrApart(const View& dst, std::int64_t dstBytes, const View& src, std::int64_t srcBytes);
+    void SameOrApart(const View& dst, const Lanes& to, const View& src, const Lanes& from);
     void NoOverlap(const View& a, std::int64_t aBytes, const char* aName, const View& b, std::int64_t bBytes, const char* bName);
 
 private:
@@ -89,6 +91,7 @@ private:
     bool checked_;
     std::int64_t longest_ = 0;
     void Touch(const View& view, std::int64_t offset, std::int64_t bytes, int align, bool write);
+    void NoteOverlap(const View& dst, const View& src);
     void TouchGm(const GmView& view, std::int64_t offset, std::int64_t bytes, int itemSize, bool write);
     void WalkLanes(const View& view, const Lanes& lanes, bool write);
 };
@@ -106,7 +109,8 @@ public:
     void WriteGm(const GmView&, std::int64_t, std::int64_t, int) {}
     void Forget(const View&, std::int64_t) {}
     void NoOverlap(const View&, std::int64_t, const char*, const View&, std::int64_t, const char*) {}
-    void SameOrApart(const View&, const View&, std::int64_t) {}
+    void SameOrApart(const View&, std::int64_t, const View&, std::int64_t) {}
+    void SameOrApart(const View&, const Lanes&, const View&, const Lanes&) {}
 };
 #endif
 
@@ -143,8 +147,8 @@ void BarrierCores(const Loc& loc);
 std::int64_t BlockIndex();
 std::int64_t BlockCount();
 std::uint64_t TilingKey();
-void SetAtomic(int itemSize, const Loc& loc);  // 0: none
-int AtomicItemSize();
+void SetAtomic(const char* type, const Loc& loc);  // null: none
+const char* AtomicType();
 void AtomicLock();
 void AtomicUnlock();
 

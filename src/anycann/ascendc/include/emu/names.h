@@ -175,6 +175,16 @@ using SameT = typename Same<T>::type;
 template <typename T, typename... Allowed>
 constexpr bool OneOf = (std::is_same<T, Allowed>::value || ...);
 
+// How elements are added, by the name of a type: integers of one size add alike.
+template <typename T>
+constexpr const char* AdditionType()
+{
+    if (std::is_same<T, half>::value) return "half";
+    if (std::is_same<T, bfloat16_t>::value) return "bfloat16_t";
+    if (std::is_floating_point<T>::value) return sizeof(T) == 4 ? "float" : "double";
+    return sizeof(T) == 1 ? "int8_t" : sizeof(T) == 2 ? "int16_t" : sizeof(T) == 4 ? "int32_t" : "int64_t";
+}
+
 }  // namespace emu
 }  // namespace anycann
 

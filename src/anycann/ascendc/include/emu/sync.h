@@ -67,9 +67,9 @@ void SetAtomicAdd(anycann::emu::Loc loc = anycann::emu::Loc::current())
 {
     static_assert(anycann::emu::OneOf<T, float, half, bfloat16_t, int32_t, int16_t, int8_t>,
                   "SetAtomicAdd takes float, half, bfloat16_t, int32_t, int16_t or int8_t");
-    anycann::emu::SetAtomic(static_cast<int>(sizeof(T)), loc);
+    anycann::emu::SetAtomic(anycann::emu::AdditionType<T>(), loc);
 }
-inline void SetAtomicNone(anycann::emu::Loc loc = anycann::emu::Loc::current()) { anycann::emu::SetAtomic(0, loc); }
+inline void SetAtomicNone(anycann::emu::Loc loc = anycann::emu::Loc::current()) { anycann::emu::SetAtomic(nullptr, loc); }
 
 }  // namespace AscendC
 

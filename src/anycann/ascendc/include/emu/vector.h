@@ -95,7 +95,7 @@ void Unary(const char* api, const AscendC::LocalTensor<D>& dst, const AscendC::L
     CheckedElements(api, count, loc);
     op.Read(src.view(), count * static_cast<int64_t>(sizeof(S)));
     op.Write(dst.view(), count * static_cast<int64_t>(sizeof(D)));
-    op.SameOrApart(dst.view(), src.view(), count * static_cast<int64_t>(sizeof(D)));
+    op.SameOrApart(dst.view(), count * static_cast<int64_t>(sizeof(D)), src.view(), count * static_cast<int64_t>(sizeof(S)));
     D* d = dst.Data();
     const S* s = src.Data();
     for (int64_t i = 0; i < count; ++i) {
@@ -113,6 +113,7 @@ void UnaryLanes(const char* api, const AscendC::LocalTensor<D>& dst, const Ascen
     const Lanes from = MakeLanes(api, mask.low, mask.high, repeats, perRepeat, sizeof(S), {p.srcBlkStride, p.srcRepStride}, loc);
     op.ReadLanes(src.view(), from);
     op.WriteLanes(dst.view(), to);
+    op.SameOrApart(dst.view(), to, src.view(), from);
     D* d = dst.Data();
     const S* s = src.Data();
     for (int r = 0; r < to.repeats; ++r) {
@@ -134,8 +135,8 @@ void Binary(const char* api, const AscendC::LocalTensor<T>& dst, const AscendC::
     op.Read(src0.view(), bytes);
     op.Read(src1.view(), bytes);
     op.Write(dst.view(), bytes);
-    op.SameOrApart(dst.view(), src0.view(), bytes);
-    op.SameOrApart(dst.view(), src1.view(), bytes);
+    op.SameOrApart(dst.view(), bytes, src0.view(), bytes);
+    op.SameOrApart(dst.view(), bytes, src1.view(), bytes);
     T* d = dst.Data();
     const T* a = src0.Data();
     const T* b = src1.Data();
@@ -156,6 +157,8 @@ void BinaryLanes(const char* api, const AscendC::LocalTensor<T>& dst, const Asce
     op.ReadLanes(src0.view(), from0);
     op.ReadLanes(src1.view(), from1);
     op.WriteLanes(dst.view(), to);
+    op.SameOrApart(dst.view(), to, src0.view(), from0);
+    op.SameOrApart(dst.view(), to, src1.view(), from1);
     T* d = dst.Data();
     const T* a = src0.Data();
     const T* b = src1.Data();
