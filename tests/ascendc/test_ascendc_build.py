@@ -247,3 +247,40 @@ def test_importing_does_not_compile():
     code = "import sys; import anycann.ascendc; print(sorted(m for m in ('numba', 'torch', 'cffi') if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PATH": ""})
     assert done.stdout == "[]\n"
+
+
+SCALARS = """
+template <typename T>
+__aicore__ void scalars(__gm__ float* y)
+{
+    constexpr T one = 1.5f;
+    static_assert(float(one) == 1.5f && float(-one) == -1.5f && T(3) == 3, "constants are known to the compiler");
+    static_assert(AscendC::IsSameType<T, decltype(-one)>::value && !AscendC::IsSameType<T, float>::value, "a sign keeps the type");
+    const bool yes = y != nullptr;
+    T a = yes ? one : T(0), b = 0.25;
+    T magnitude = a > (T)0.0 ? -a : a;
+    y[0] = a++;
+    y[1] = ++a;
+    y[2] = a--;
+    y[3] = --a;
+    y[4] = magnitude;
+    y[5] = b;
+    a -= b;
+    a *= 2;
+    const int32_t whole = a;
+    const double exact = b;
+    y[6] = whole + exact + (a == 2.5) + (a ? 1 : 0) + (!a ? 10 : 0);
+    half h = bfloat16_t(a + 1);
+    bfloat16_t f = half(a + 2);
+    y[7] = h * 10 + f;
+}
+"""
+
+
+def test_the_small_types_are_used_as_the_numbers_that_they_are(make):
+    calls = "if (n == 0) { scalars<half>((__gm__ float*)y); } else { scalars<bfloat16_t>((__gm__ float*)y); }"
+    module = make(calls, "GM_ADDR y, int32_t n", head=SCALARS)
+    for n in (0, 1):
+        y = np.zeros(8, np.float32)
+        module.kernel[1](y, n)
+        assert y.tolist() == [1.5, 3.5, 3.5, 1.5, -1.5, 0.25, 2 + 0.25 + 1 + 1, 39.5]

@@ -8,10 +8,23 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
+
+// Constants of these types need a compiler that knows the bits of a float while it compiles: g++ 11, clang++ 9.
+#ifdef __has_builtin
+#if __has_builtin(__builtin_bit_cast)
+#define ANYCANN_CONSTEXPR constexpr
+#endif
+#endif
 
 namespace anycann {
 namespace emu {
 
+#ifdef ANYCANN_CONSTEXPR
+constexpr std::uint32_t BitsOf(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+constexpr float FloatOf(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
+#else
+#define ANYCANN_CONSTEXPR inline
 inline std::uint32_t BitsOf(float value)
 {
     std::uint32_t bits;
@@ -25,8 +38,9 @@ inline float FloatOf(std::uint32_t bits)
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+#endif
 
-inline std::uint16_t HalfBits(float value)
+ANYCANN_CONSTEXPR std::uint16_t HalfBits(float value)
 {
     const std::uint32_t bits = BitsOf(value);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -45,7 +59,7 @@ inline std::uint16_t HalfBits(float value)
     return static_cast<std::uint16_t>(sign | (magnitude >> 13));
 }
 
-inline float HalfValue(std::uint16_t half)
+ANYCANN_CONSTEXPR float HalfValue(std::uint16_t half)
 {
     const std::uint32_t sign = (half & 0x8000u) << 16;
     const std::uint32_t exponent = (half >> 10) & 0x1fu;
@@ -60,7 +74,7 @@ inline float HalfValue(std::uint16_t half)
     return FloatOf(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
-inline std::uint16_t BfloatBits(float value)
+ANYCANN_CONSTEXPR std::uint16_t BfloatBits(float value)
 {
     const std::uint32_t bits = BitsOf(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
@@ -69,35 +83,51 @@ inline std::uint16_t BfloatBits(float value)
     return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline float BfloatValue(std::uint16_t bfloat) { return FloatOf(static_cast<std::uint32_t>(bfloat) << 16); }
+ANYCANN_CONSTEXPR float BfloatValue(std::uint16_t bfloat) { return FloatOf(static_cast<std::uint32_t>(bfloat) << 16); }
+
+// Numbers of every type but float, which has a constructor of its own, and the other type of two bytes.
+template <typename A, typename Other>
+constexpr bool IsNumberBeside = (std::is_arithmetic<A>::value && !std::is_same<A, float>::value) || std::is_same<A, Other>::value;
 
 }  // namespace emu
 }  // namespace anycann
 
+struct bfloat16_t;
+
 struct half {
     std::uint16_t bits;
     half() = default;
-    half(float value) : bits(anycann::emu::HalfBits(value)) {}
-    template <typename A, typename = std::enable_if_t<std::is_arithmetic<A>::value && !std::is_same<A, float>::value>>
-    half(A value) : bits(anycann::emu::HalfBits(static_cast<float>(value))) {}
-    operator float() const { return anycann::emu::HalfValue(bits); }
+    ANYCANN_CONSTEXPR half(float value) : bits(anycann::emu::HalfBits(value)) {}
+    template <typename A, typename = std::enable_if_t<anycann::emu::IsNumberBeside<A, bfloat16_t>>>
+    ANYCANN_CONSTEXPR half(A value) : bits(anycann::emu::HalfBits(static_cast<float>(value))) {}
+    ANYCANN_CONSTEXPR operator float() const { return anycann::emu::HalfValue(bits); }
+    ANYCANN_CONSTEXPR half operator-() const { return -float(*this); }
     half& operator+=(float other) { return *this = half(float(*this) + other); }
     half& operator-=(float other) { return *this = half(float(*this) - other); }
     half& operator*=(float other) { return *this = half(float(*this) * other); }
     half& operator/=(float other) { return *this = half(float(*this) / other); }
+    half& operator++() { return *this += 1; }
+    half& operator--() { return *this -= 1; }
+    half operator++(int) { return std::exchange(*this, half(float(*this) + 1)); }
+    half operator--(int) { return std::exchange(*this, half(float(*this) - 1)); }
 };
 
 struct bfloat16_t {
     std::uint16_t bits;
     bfloat16_t() = default;
-    bfloat16_t(float value) : bits(anycann::emu::BfloatBits(value)) {}
-    template <typename A, typename = std::enable_if_t<std::is_arithmetic<A>::value && !std::is_same<A, float>::value>>
-    bfloat16_t(A value) : bits(anycann::emu::BfloatBits(static_cast<float>(value))) {}
-    operator float() const { return anycann::emu::BfloatValue(bits); }
+    ANYCANN_CONSTEXPR bfloat16_t(float value) : bits(anycann::emu::BfloatBits(value)) {}
+    template <typename A, typename = std::enable_if_t<anycann::emu::IsNumberBeside<A, half>>>
+    ANYCANN_CONSTEXPR bfloat16_t(A value) : bits(anycann::emu::BfloatBits(static_cast<float>(value))) {}
+    ANYCANN_CONSTEXPR operator float() const { return anycann::emu::BfloatValue(bits); }
+    ANYCANN_CONSTEXPR bfloat16_t operator-() const { return -float(*this); }
     bfloat16_t& operator+=(float other) { return *this = bfloat16_t(float(*this) + other); }
     bfloat16_t& operator-=(float other) { return *this = bfloat16_t(float(*this) - other); }
     bfloat16_t& operator*=(float other) { return *this = bfloat16_t(float(*this) * other); }
     bfloat16_t& operator/=(float other) { return *this = bfloat16_t(float(*this) / other); }
+    bfloat16_t& operator++() { return *this += 1; }
+    bfloat16_t& operator--() { return *this -= 1; }
+    bfloat16_t operator++(int) { return std::exchange(*this, bfloat16_t(float(*this) + 1)); }
+    bfloat16_t operator--(int) { return std::exchange(*this, bfloat16_t(float(*this) - 1)); }
 };
 
 static_assert(sizeof(half) == 2 && sizeof(bfloat16_t) == 2, "half and bfloat16_t are two bytes");

@@ -19,6 +19,9 @@ namespace AscendC {
 using ::bfloat16_t;
 using ::half;
 
+template <typename A, typename B>
+struct IsSameType : std::is_same<A, B> {};
+
 enum class TPosition : uint8_t { GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC, LCM = VECCALC, SPM, SHM = SPM, TSCM, MAX };
 using QuePosition = TPosition;
 
