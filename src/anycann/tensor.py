@@ -127,11 +127,11 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
 
 def out_of_storage(tensor: Tensor) -> str | None:
     """Why a view does not lie inside its storage, in words; None if it does."""
-    if (tensor.memory is None and tensor.storage is None) or tensor.numel == 0:
+    if not isinstance(tensor.numel, int) or tensor.numel == 0:  # of sizes that a graph does not know nothing is asked
         return None
     low, high = tensor.span()
     low, high = low + tensor.offset, high + tensor.offset
-    if isinstance(tensor.numel, int) and (tensor.numel > MOST_ELEMENTS or low < -MOST_ELEMENTS or high > MOST_ELEMENTS):
+    if tensor.numel > MOST_ELEMENTS or low < -MOST_ELEMENTS or high > MOST_ELEMENTS:
         return f"{tensor.numel} elements, from {low} to {high}: beyond the {MOST_ELEMENTS} that are counted"
     if tensor.memory is not None:
         first, last = tensor.bytes_touched()

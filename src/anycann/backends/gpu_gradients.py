@@ -62,10 +62,10 @@ def _line(
             sum_a, sum_c, sum_ac = sum_a + a, sum_c + c, fma(a, c, sum_ac)
     n = tl.cast(width, tl.float64)
     cube = r * r * r * sum_lanes(sum_ac) / n
-    base = -r * sum_lanes(sum_a) / n
+    base = r * -1.0 * sum_lanes(sum_a) / n
     if SHIFTED:
         base += cube * sum_lanes(sum_c) / n
-    return -cube, base
+    return cube * -1.0, base  # some versions of Triton subtract from 0 instead, which gives other zeros
 
 
 @jit
