@@ -229,13 +229,19 @@ def test_a_wrong_product_in_the_environment_is_the_users_mistake(monkeypatch: py
     assert result.stderr.startswith("anycann: ANYCANN_PRODUCT: no product is called 'Ascend999'")
 
 
-@pytest.mark.parametrize("command", ["check", "demo"])
-def test_a_wrong_number_of_threads_in_the_environment_is_the_users_mistake(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["check", "demo", "bench"])
+@pytest.mark.parametrize("value", ["many", "²"])
+def test_a_wrong_number_in_the_environment_is_the_users_mistake(command: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_chosen", None)
-    monkeypatch.setenv("ANYCANN_NUM_THREADS", "many")
+    monkeypatch.setenv("ANYCANN_NUM_THREADS", value)
     result = run(command)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "anycann: ANYCANN_NUM_THREADS must be a whole number between 1 and 1024; got 'many'\n"
+    assert result.stderr == f"anycann: ANYCANN_NUM_THREADS must be a whole number between 1 and 1024; got {value!r}\n"
+    monkeypatch.setenv("ANYCANN_NUM_THREADS", "1")
+    monkeypatch.setenv("ANYCANN_BUFFER_POOL", value)
+    result = run(command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"anycann: ANYCANN_BUFFER_POOL must be a number of bytes; got {value!r}\n"
 
 
 def test_json_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
@@ -331,8 +337,10 @@ def test_doctor_reports_a_broken_operator(monkeypatch: pytest.MonkeyPatch) -> No
 def test_doctor_reports_missing_packages_and_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "NEEDED", ("numpy", "no-such-package"))
     monkeypatch.setenv("ANYCANN_PRODUCT", "Ascend999")
+    monkeypatch.setenv("ANYCANN_BUFFER_POOL", "abc")
     result = run("doctor", width=120)
     assert result.exit_code == 1
+    assert re.search(r"kept for results +BROKEN +ANYCANN_BUFFER_POOL must be a number of bytes; got 'abc'", result.stdout)
     assert re.search(r"no-such-package +BROKEN +not installed", result.stdout)
     assert re.search(r"product in force +BROKEN +ANYCANN_PRODUCT: no product is called 'Ascend999'", result.stdout)
 

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["empty", "memory", "release_buffers"]
+__all__ = ["empty", "memory", "pool_limit", "release_buffers"]
 
 POOLED_FROM = 1 << 20
 PAGE = 4096  # results begin at a page: kernels write whole lines, none of them a little before a load modulo a page, which CPUs mistake
 
 
-def _limit() -> int:
+def pool_limit() -> int:
+    """Bytes that are kept unused, at most. ValueError where ANYCANN_BUFFER_POOL is no number."""
     text = os.environ.get("ANYCANN_BUFFER_POOL", "").strip()
     if text:
-        if not text.isdigit():
+        if not text.isdecimal():
             raise ValueError(f"ANYCANN_BUFFER_POOL must be a number of bytes; got {text!r}")
         return int(text)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 << 30
@@ -39,7 +40,7 @@ class _Pool:
 
     def enabled(self) -> bool:
         if self.limit is None:
-            self.limit = _limit()
+            self.limit = pool_limit()
         return self.limit > 0
 
     def take(self, size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":

@@ -341,9 +341,13 @@ def install() -> None:
         setattr(torch.cuda, name, value)
     for name, value in TORCH.items():
         setattr(torch, name, value)
+    from anycann import tensor, torch_match
     from anycann.backends import gpu
 
     gpu.Start._launch = _launch
+    plain = tensor.is_plain
+    for module in (tensor, torch_match):
+        module.is_plain = lambda one: isinstance(one, Tensor) or plain(one)  # one of the device's is a subclass here
 
 
 def pytest_configure() -> None:

@@ -37,7 +37,7 @@ def get_num_threads() -> int:
     if _chosen is None:
         text = os.environ.get("ANYCANN_NUM_THREADS", "").strip()
         if text:
-            if not text.isdigit():
+            if not text.isdecimal():
                 raise ValueError(f"ANYCANN_NUM_THREADS must be a whole number between 1 and 1024; got {text!r}")
             _chosen = _checked(int(text), "ANYCANN_NUM_THREADS")
         else:

@@ -62,6 +62,7 @@ def bench_command(
     from anycann.bench import run
     from anycann.cli import names
 
+    names.product_of(None)
     operators = list(ops.OPERATORS) if op is None else [names.find_operator(op)]
     todo = run.jobs(operators, workload, dtype, quick)
     if not todo:

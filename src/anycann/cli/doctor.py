@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anycann
-from anycann import caches, ops, products
+from anycann import buffers, caches, ops, products
 from anycann.backends.threads import get_num_threads
 from anycann.runtime import Operator
 
@@ -61,6 +61,10 @@ def _settings() -> Iterator[Finding]:
         yield Finding("threads", "ok", f"{get_num_threads()} of {os.cpu_count()} CPUs")
     except ValueError as error:
         yield Finding("threads", "BROKEN", str(error))
+    try:
+        yield Finding("kept for results", "ok", f"{buffers.pool_limit() / 1e6:.0f} MB at most")
+    except ValueError as error:
+        yield Finding("kept for results", "BROKEN", str(error))
     try:
         product = products.current()
         yield Finding("product in force", "ok", f"{product.series} ({products.soc_name()})")

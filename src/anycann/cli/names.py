@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 from anycann import ops, products
 from anycann.backends.threads import get_num_threads
+from anycann.buffers import pool_limit
 from anycann.cli.output import Wrong
 from anycann.products import Product
 from anycann.runtime import Operator
@@ -42,6 +43,7 @@ def product_of(name: str | None) -> Product:
     """The product of a name, or the one in force. `Wrong` also for other settings in the environment that calls would refuse."""
     try:
         get_num_threads()
+        pool_limit()
         return products.current() if name is None else products.find(name)
     except ValueError as error:
         raise Wrong(str(error)) from None
