@@ -569,6 +569,14 @@ def test_a_mistake_of_a_kernel_leaves_the_end_of_a_program_as_it_is(run: Run, tm
     assert (done.status, done.out.splitlines()[-1]) == (1, "destructors ran")
 
 
+@pytest.mark.parametrize("check", [(), ("--check",)], ids=["run", "check"])
+def test_mistakes_of_kernels_that_are_queued_when_a_program_ends_are_reported(check: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+    launches = "for (int i = 0; i < 3; ++i) { add<<<1, nullptr, stream>>>(x, 10); } return 0"
+    done = run(*check, write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + HOST % ("", launches)), "host memory")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.count("1 mistake in kernel add") == 3
+
+
 def test_findings_in_a_program_with_kernels_name_the_line(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "one.asc", textwrap.dedent(KERNEL) + HOST % ("", "aclrtMalloc(&memory, 64, ACL_MEM_MALLOC_HUGE_FIRST)"))
     line = 1 + next(i for i, text in enumerate(source.read_text().splitlines()) if "&memory, sizeof host" in text)
