@@ -63,8 +63,9 @@ def divided(pattern: Pattern, shape: tuple[int, ...], known: Mapping[str, Any]) 
 
 def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0. None where there is none, or one that no tensor has."""
-    result = [1] * max(len(shape) for shape in shapes)
-    for shape in shapes:
+    alike = all(shape == shapes[0] for shape in shapes[1:])  # then sizes that PyTorch traces need not be known
+    result = list(shapes[0]) if alike else [1] * max(len(shape) for shape in shapes)
+    for shape in [] if alike else shapes:
         for position, size in enumerate(reversed(shape), 1):
             if size != 1:
                 if result[-position] not in (1, size):

@@ -279,8 +279,7 @@ class _Binding:
         return [f"[{', '.join(pattern)}]" + (f": {self.bound(axes)}" if axes else "") for pattern, axes in zip(options, named, strict=True)]
 
     def broadcast(self, names: Sequence[str]) -> tuple[int, ...]:
-        shapes = [self[name].shape for name in names]
-        shape = shapes[0] if all(other == shapes[0] for other in shapes) else broadcast(shapes)
+        shape = broadcast([self[name].shape for name in names])
         if shape is None:
             first, *rest = names
             others = " and ".join(f"{self.shown(name)} {self[name].shape}" for name in rest)
