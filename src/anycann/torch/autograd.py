@@ -85,8 +85,8 @@ def _function(entry: Entry, rule: Rule) -> Any:
         @staticmethod
         def forward(ctx: Any, keys: DispatchKeySet, *inputs: Any) -> Any:
             named = dict(zip(names[positional:], inputs[positional:], strict=True))
-            with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
-                output = entry.op.redispatch(keys & torch._C._after_autograd_keyset, *inputs[:positional], **named)
+            with torch.enable_grad(), _set_fwd_grad_enabled(True):
+                output = _below(entry.op, keys, inputs[:positional], named)
             outputs = output if isinstance(output, tuple) else (output,)
             values = dict(zip(names, inputs, strict=True)) | {f"output {i}": made for i, made in enumerate(outputs)}
             ctx.save_for_backward(*[values[name] for name in rule.saves])

@@ -139,11 +139,7 @@ class Entry:
     def kernel_out(self, /, *args: Any, **kwargs: Any) -> Any:
         """Compute into given tensors."""
         outs = tuple([kwargs.pop(name) for name in self.outputs])
-        results = self.kernel(*args, **kwargs, out=outs[0] if len(outs) == 1 else outs)
-        for out in outs:
-            if not out.is_inference():
-                torch.autograd.graph.increment_version(out)
-        return results
+        return self.kernel(*args, **kwargs, out=outs[0] if len(outs) == 1 else outs)
 
     def functionalized_out(self, /, *args: Any, **kwargs: Any) -> Any:
         """The out overload in a graph, which knows no memory: the operator, whose results are copied into the out tensors."""
