@@ -23,7 +23,7 @@ class _Info(ctypes.Structure):
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("start", ctypes.c_void_p))
 
 
-_libc = ctypes.CDLL(None)
+_libc = ctypes.PyDLL(None)  # no fork comes between: the loader's locks are not free in its child
 _backtrace = getattr(_libc, "backtrace", None)  # not every C library has it
 _libc.dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Info)]
 

@@ -2,9 +2,9 @@
 #include <Python.h>
 
 #include <link.h>
+#include <pthread.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 
 #include "acl/acl_base.h"
@@ -12,8 +12,15 @@
 
 namespace {
 
-std::atomic<unsigned long long> loaded{0};
-std::atomic<pid_t> owner{0};
+// Guards what follows, and the loader's own lock, which is not free in a child that is forked while a thread holds it.
+pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+unsigned long long loaded = 0;
+pid_t owner = 0;
+
+void Lock() { pthread_mutex_lock(&looking); }
+void Unlock() { pthread_mutex_unlock(&looking); }
+
+__attribute__((constructor)) void HoldAroundForks() { pthread_atfork(Lock, Unlock, Unlock); }
 
 int CountLoaded(dl_phdr_info *info, size_t, void *count)
 {
@@ -37,11 +44,14 @@ extern "C" {
 ANYCANN_API void anycann_libraries_loaded(void)
 {
     unsigned long long now = 0;
+    Lock();
     dl_iterate_phdr(CountLoaded, &now);
-    if (loaded.exchange(now) != now) {
+    if (loaded != now) {
+        loaded = now;
         owner = getpid();
         std::atexit(FinishWork);
     }
+    Unlock();
 }
 
 }  // extern "C"
