@@ -316,8 +316,6 @@ def test_autocast(name: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = function(x.half())
     assert found.dtype == dtype
-    if name == "smooth_l1_loss_backward":
-        return  # it has no derivative by x
     found.float().sum().backward()
     assert x.grad is not None
     assert x.grad.dtype == torch.float32

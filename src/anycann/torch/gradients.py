@@ -1,4 +1,4 @@
-"""Which operator is the gradient of which, and what the linear ones among the gradients have for gradients of their own."""
+"""Which operator is the gradient of which, and what gradients have for gradients of their own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anycann.torch import autograd
+from anycann.torch import autograd, second
 from anycann.torch.autograd import Given, Rule
 from anycann.torch.library import ENTRIES
 
@@ -23,19 +23,16 @@ def _ops() -> Any:
     return torch.ops.anycann
 
 
-def _second(name: str, function: str) -> str:
-    return (
-        f"the derivative of torch.ops.anycann.{name} with respect to this tensor, a second derivative of {function}, is not offered: "
-        f"do not differentiate through it twice, or use torch.nn.functional.{function} there"
-    )
-
-
 def _gelu(given: Given, grads: Grads, needs: Needs) -> Found:
     return {"x": _ops().gelu_backward_v2(grads[0], given["x"], _GELU_MODES[given["approximate"]])}
 
 
 def _gelu_backward(given: Given, grads: Grads, needs: Needs) -> Found:
-    return {"grad_output": _ops().gelu_backward_v2(grads[0], given["self"], given["approximate"])}
+    x, approximate = given["self"], given["approximate"]
+    found: Found = {"grad_output": _ops().gelu_backward_v2(grads[0], x, approximate)} if needs("grad_output") else {}
+    if needs("self"):
+        found["self"] = grads[0] * given["grad_output"].double() * second.gelu(x, approximate)
+    return found
 
 
 def _smooth_l1(given: Given, grads: Grads, needs: Needs) -> Found:
@@ -44,7 +41,13 @@ def _smooth_l1(given: Given, grads: Grads, needs: Needs) -> Found:
 
 
 def _smooth_l1_backward(given: Given, grads: Grads, needs: Needs) -> Found:
-    return {"grad_out": _ops().smooth_l1_loss_backward(grads[0], given["self"], given["target"], given["reduction"], given["beta"])}
+    x, target, reduction, beta = (given[name] for name in ("self", "target", "reduction", "beta"))
+    found: Found = {"grad_out": _ops().smooth_l1_loss_backward(grads[0], x, target, reduction, beta)} if needs("grad_out") else {}
+    if needs("self") or needs("target"):
+        curved = grads[0] * given["grad_out"].double() * second.smooth_l1(x, target, beta)
+        curved = curved / grads[0].numel() if reduction == 1 else curved
+        found |= {"self": curved, "target": -curved}
+    return found
 
 
 def _layer_norm(given: Given, grads: Grads, needs: Needs) -> Found:
@@ -54,6 +57,13 @@ def _layer_norm(given: Given, grads: Grads, needs: Needs) -> Found:
         grads[0], given["input"], given["normalized_shape"], *statistics, given["weight"], given["bias"], mask
     )
     return dict(zip(("input", "weight", "bias"), found, strict=True))
+
+
+def _layer_norm_backward(given: Given, grads: Grads, needs: Needs) -> Found:
+    x, weight = given["input"], given["weight"]
+    axes = tuple(range(x.dim() - len(given["normalized_shape"]), x.dim()))
+    to_grad, to_input, to_weight = second.layer_norm(grads, given["grad_out"], x, given["mean"], given["rstd"], weight, axes)
+    return {"grad_out": to_grad, "input": to_input, "weight": to_weight}
 
 
 def _layer_norm_grad_beta(given: Given, grads: Grads, needs: Needs) -> Found:
@@ -120,14 +130,17 @@ def _nsa_grad(given: Given, grads: Grads, needs: Needs) -> Found:
 
 RULES: dict[str, Rule] = {
     "gelu_v2": Rule(("x",), _gelu),
-    "gelu_backward_v2": Rule(("self",), _gelu_backward, {"self": _second("gelu_backward_v2", "gelu")}),
+    "gelu_backward_v2": Rule(("grad_output", "self"), _gelu_backward),
     "smooth_l1_loss": Rule(("self", "target"), _smooth_l1),
-    "smooth_l1_loss_backward": Rule(
-        ("self", "target"),
-        _smooth_l1_backward,
-        dict.fromkeys(("self", "target"), _second("smooth_l1_loss_backward", "smooth_l1_loss")),
-    ),
+    "smooth_l1_loss_backward": Rule(("grad_out", "self", "target"), _smooth_l1_backward),
     "layer_norm": Rule(("input", "weight", "bias", "output 1", "output 2"), _layer_norm, constant=(1, 2)),
+    "layer_norm_backward": Rule(
+        ("grad_out", "input", "mean", "rstd", "weight"),
+        _layer_norm_backward,
+        dict.fromkeys(
+            ("mean", "rstd"), "the statistics of layer_norm_backward are those of its input, by which the derivatives go: detach them"
+        ),
+    ),
     "layer_norm_grad_beta": Rule(("res_for_gamma", "input_dy"), _layer_norm_grad_beta),
     "moe_token_permute": Rule(("indices", "output 1"), _permute, constant=(1,)),
     "moe_token_permute_grad": Rule(("permuted_output_grad", "sorted_indices"), _permute_grad),
