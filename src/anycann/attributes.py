@@ -64,13 +64,11 @@ class Int(Attr):
     ctype: ClassVar[str] = "int64_t"
 
     def convert(self, value: Any, name: str, friendly: bool = False) -> Any:
-        if friendly and isinstance(value, str) and value in self.names:
-            return self.names.index(value)
+        if friendly and self.names and isinstance(value, str):
+            return self.names.index(value) if value in self.names else value  # which `violation` refuses
         try:
             return operator.index(value)
         except TypeError:
-            if friendly and self.names and isinstance(value, str):
-                return value  # refused by `violation`
             raise TypeError(f"{name} must be an int; got {value!r} of type {type(value).__name__}") from None
 
     def violation(self, value: Any) -> str | None:

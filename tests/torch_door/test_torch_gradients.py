@@ -86,8 +86,10 @@ def test_gradcheck(name: str) -> None:
 
 @by_case
 def test_gradgradcheck(name: str) -> None:
+    """As above; a smaller step where third derivatives are larger than second ones were. The gradients of the results are drawn, too."""
+    torch.manual_seed(0)
     case = HAVE[name]
-    step, tolerance = (0.25, 1e-5) if case.linear else (1e-2, 1e-3)
+    step, tolerance = (0.25, 1e-5) if case.linear else (3e-3, 1e-3)
     assert torch.autograd.gradgradcheck(in_double(case), doubles(case), eps=step, atol=tolerance, rtol=tolerance)
 
 

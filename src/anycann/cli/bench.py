@@ -232,7 +232,7 @@ def _print_rest(out: "Console", report: dict[str, Any]) -> None:
     ]  # fmt: skip
     missed = verdicts.count("missed")
     out.print(
-        f"{len(report['results'])} measurements in {report['minutes']:.0f} minutes, {wrong} wrong; with out= "
+        f"{len(report['results'])} measurements in {report['minutes']:.1f} minutes, {wrong} wrong; with out= "
         f"{len(verdicts) - missed} of {len(verdicts)} gates reached."
     )
 

@@ -99,7 +99,7 @@ def _function(entry: Entry, rule: Rule) -> Any:
         def backward(ctx: Any, *grads: Any) -> Any:
             needed = dict(zip(names, ctx.needs_input_grad[1:], strict=True))
             given = ctx.attributes | dict(zip(rule.saves, ctx.saved_tensors, strict=True))
-            found = rule.backward(given, grads, needed.__getitem__)
+            found = rule.backward(given, grads, lambda name: needed[name])  # compiled autograd of torch 2.6 has no bound __getitem__
             return None, *[_as_input(found.get(name), ctx.likes[name]) if needed[name] else None for name in names]
 
     node = "".join(word.capitalize() for word in entry.name.split("_"))  # torch appends "Backward"
