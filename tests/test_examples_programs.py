@@ -1,6 +1,7 @@
 """The example programs print what their files in examples/expected say, by every way to build and run them."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,13 +54,13 @@ def test_with_run(program: Path) -> None:
 @pytest.mark.parametrize("name", ["gelu_backward_v2", "two_streams"])
 def test_with_the_compiler_alone(name: str, tmp_path: Path) -> None:
     made = tmp_path / name
-    printed(compiler()[0], *STRICT, "-std=c++14", EXAMPLES / f"{name}.cpp", *options("--cflags", "--libs"), "-o", made)
+    printed(*compiler()[0], *STRICT, "-std=c++14", EXAMPLES / f"{name}.cpp", *options("--cflags", "--libs"), "-o", made)
     assert printed(made) == expected(name)
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
 def test_with_cmake(tmp_path: Path) -> None:
-    env = {**os.environ, "ASCEND_HOME_PATH": options("--home")[0], "CXX": compiler()[0]}
+    env = {**os.environ, "ASCEND_HOME_PATH": options("--home")[0], "CXX": shlex.join(compiler()[0])}
     printed("cmake", "-S", EXAMPLES / "cmake", "-B", tmp_path, env=env)
     printed("cmake", "--build", tmp_path)
     assert printed(tmp_path / "gelu") == expected("cmake")

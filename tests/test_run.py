@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often the compiler was started since the last time this was asked."""
     log, wrapper = tmp_path / "started", tmp_path / "counting-g++"
-    wrapper.write_text(f'#!/bin/sh\ncase "$1" in -v) ;; *) echo >> {log} ;; esac\nexec {compiler()[0]} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\ncase "$1" in -v) ;; *) echo >> {log} ;; esac\nexec {shlex.join(compiler()[0])} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("CXX", str(wrapper))
     cabi.home()
@@ -253,6 +254,21 @@ def test_libraries_of_the_user(run: Run, tmp_path: Path) -> None:
                 subprocess.run(["g++", "-c", part, "-o", folder / "answer.o"], check=True)
                 subprocess.run(["ar", "rcs", folder / "libanswer.a", folder / "answer.o"], check=True)
             assert run(main, "-L", folder, "-lanswer") == (value, "", "")
+
+
+@pytest.mark.parametrize("word", ["one", "the other"])
+def test_the_variable_cxx_holds_a_command_in_words(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    source = write(tmp_path / "hello.cpp", HELLO)
+    cabi.home()
+    monkeypatch.setenv("CXX", f"env {shlex.join(compiler()[0])} '-DWORD=\"{word}\"'")
+    assert run(source) == (0, f"{word}\n", "")
+    monkeypatch.setenv("CXX", "env no-such-g++")
+    done = run(source)
+    assert (done.status, done.out) == (3, "")
+    assert re.match("anycann: .*env no-such-g[+]+'? does not run: .*no-such-g", done.err)
+    monkeypatch.setenv("CXX", "g++ 'x")
+    said = "the variable CXX must be a command, in words as for a shell; got \"g++ 'x\": No closing quotation"
+    assert run(source) == (3, "", f"anycann: {said}\n")
 
 
 # What is kept

@@ -30,23 +30,32 @@ class Compiled:
 
 
 @cache
-def _identify(path: str, _stamp: tuple[int, int]) -> str:
-    """The compiler's version and target; the stamp makes a replaced compiler a new one."""
-    done = subprocess.run([path, "-v"], capture_output=True, text=True, check=False)
+def _identify(command: tuple[str, ...], _stamp: tuple[int, int]) -> str:
+    """The compiler's version and target, and what is always said to it; the stamp makes a replaced compiler a new one."""
+    done = subprocess.run([*command, "-v"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ToolchainError(f"{path} does not run: {done.stderr.strip()}")
-    return done.stderr
+        raise ToolchainError(f"{shlex.join(command)} does not run: {done.stderr.strip()}")
+    return "\0".join((*command[1:], done.stderr))
 
 
-def compiler() -> tuple[str, str]:
-    """(path, identity) of the C++ compiler: the variable CXX, else g++, else clang++."""
-    wanted = os.environ.get("CXX")
-    for name in (wanted,) if wanted else ("g++", "clang++"):
+def _wanted() -> list[str]:
+    """The words of the variable CXX: a program, and what is always said to it, as in "ccache g++"."""
+    value = os.environ.get("CXX", "")
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise ToolchainError(f"the variable CXX must be a command, in words as for a shell; got {value!r}: {error}") from None
+
+
+def compiler() -> tuple[tuple[str, ...], str]:
+    """(command, identity) of the C++ compiler: the variable CXX, else g++, else clang++."""
+    wanted = _wanted()
+    for name, *words in [wanted] if wanted else [["g++"], ["clang++"]]:
         path = shutil.which(name)
         if path is not None:
-            status = os.stat(path)
-            return path, _identify(path, (status.st_mtime_ns, status.st_size))
-    said = f"the compiler {wanted} that the variable CXX names" if wanted else "g++ or clang++"
+            status, command = os.stat(path), (path, *words)
+            return command, _identify(command, (status.st_mtime_ns, status.st_size))
+    said = f"the compiler {wanted[0]} that the variable CXX names" if wanted else "g++ or clang++"
     raise ToolchainError(f"C++ is compiled here, and {said} was not found; install the package g++ (Debian, Ubuntu) or gcc-c++ (Fedora)")
 
 
@@ -73,7 +82,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 def compile_file(arguments: Sequence[str | Path]) -> Compiled:
     """Run the compiler."""
-    command = [compiler()[0], *map(str, arguments)]
+    command = [*compiler()[0], *map(str, arguments)]
     _log.info(shlex.join(command))
     done = subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
     return Compiled(done.returncode, done.stderr)

@@ -1,5 +1,6 @@
 """The emulation's headers, the library of simulated cores, and how both are compiled."""
 
+import shlex
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -48,6 +49,6 @@ def core_library(sanitize: str | None = None) -> Path:
         unit.write_text("".join(f'#include "{source}"\n' for source in sorted(_CORE.glob("*.cpp"))))
         result = compile_file([*flags, f"-I{INCLUDE}", "-shared", unit, "-o", library])
         if result.status != 0:
-            raise ToolchainError(f"{compiler()[0]} cannot compile anycann's simulated cores:\n{result.output}")
+            raise ToolchainError(f"{shlex.join(compiler()[0])} cannot compile anycann's simulated cores:\n{result.output}")
         place(library, path)
     return path

@@ -123,7 +123,7 @@ def _compile(made: Path, sources: Sequence[Path], arguments: Sequence[str | Path
     flags = [*_COMPILE, *_LINK, f"-Wl,-soname,{made.name}", f"-I{INCLUDE}", f"-I{CORE}", f"-L{made.parent}"]
     result = toolchain.compile_file([*flags, *sources, "-o", made, *arguments])
     if result.status != 0:
-        raise ToolchainError(f"{toolchain.compiler()[0]} cannot compile anycann's {made.name}:\n{result.output.strip()}")
+        raise ToolchainError(f"{shlex.join(toolchain.compiler()[0])} cannot compile anycann's {made.name}:\n{result.output.strip()}")
 
 
 def _make_libraries(folder: Path, specs: Sequence[OpSpec], work: Path) -> None:
