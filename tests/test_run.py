@@ -267,8 +267,20 @@ def test_the_variable_cxx_holds_a_command_in_words(run: Run, tmp_path: Path, mon
     assert (done.status, done.out) == (3, "")
     assert re.match("anycann: .*env no-such-g[+]+'? does not run: .*no-such-g", done.err)
     monkeypatch.setenv("CXX", "g++ 'x")
-    said = "the variable CXX must be a command, in words as for a shell; got \"g++ 'x\": No closing quotation"
+    said = 'the variable CXX must be a command, in words as for a shell; got "g++ \'x": No closing quotation'
     assert run(source) == (3, "", f"anycann: {said}\n")
+
+
+def test_one_mark_before_the_arguments_is_not_passed_on(run: Run, tmp_path: Path) -> None:
+    source = write(tmp_path / "hello.cpp", HELLO)
+    script = write(tmp_path / "hello.py", "import sys\nprint('hello', *(f'[{word}]' for word in sys.argv[1:]))\n")
+    executable = write(tmp_path / "hello", "#!/bin/sh\nprintf hello; printf ' [%s]' \"$@\"; echo\n")
+    executable.chmod(0o755)
+    for program in (source, script, executable):
+        for words in ([program], ["--", program], ["--product", "A3", "--", program]):
+            assert run(*words, "--", "-O2", "a", "--").out == "hello [-O2] [a] [--]\n"
+            assert run(*words, "--", "--").out == "hello [--]\n"
+            assert run(*words, "a", "--", "b").out == "hello [a] [--] [b]\n"
 
 
 # What is kept

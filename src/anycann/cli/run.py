@@ -36,7 +36,7 @@ class RunCommand(TyperCommand):
         at = 0
         while at < len(args) and (option := own.get(args[at].split("=")[0])) is not None:
             at += 1 if option.is_flag or "=" in args[at] else 2
-        return super().parse_args(ctx, [*args[:at], "--", *args[at:]] if at < len(args) else args)
+        return super().parse_args(ctx, args if args[at : at + 1] in ([], ["--"]) else [*args[:at], "--", *args[at:]])
 
 
 class _Words(NamedTuple):
@@ -61,7 +61,8 @@ def _split(words: list[str]) -> _Words:
         else:
             break
         at += 1
-    return _Words(sources, flags, words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])
+    after = at if sources else at + 1  # where the program ends and its arguments begin
+    return _Words(sources, flags, words[at:after] + words[after + (words[after : after + 1] == ["--"]) :])
 
 
 class _Start(NamedTuple):
@@ -185,8 +186,9 @@ def run_command(
     """Compile and run a C or C++ program, or run a Python script or an executable, with anycann in the place of CANN.
 
     PROGRAM is one or more sources (.c .cpp .cc .cxx .asc .cce) with flags of the compiler (-I -D -U -O -std= -l -L -f -g -W), a script, or
-    an executable. What follows, or follows --, is the program's. Exit status: the program's; 1 if it does not compile; 3 where compiling
-    needs something that this machine lacks.
+    an executable. What follows is the program's, as it is. One -- right behind PROGRAM is not passed on: it stands before arguments that
+    look like more of PROGRAM. Exit status: the program's; 1 if it does not compile; 3 where compiling needs something that this machine
+    lacks.
     """
     from anycann.cli import names
 
