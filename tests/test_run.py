@@ -706,11 +706,15 @@ def test_without_what_the_libraries_are_made_of(run: Run, tmp_path: Path, monkey
         (("--sanitize", "address", "sh"), "--sanitize needs a source to compile"),
         (("--sanitize", "thread", "x.cpp"), "--sanitize thread: must be address or undefined"),
         (("--product", "Ascend1", "x.cpp"), "no product is called 'Ascend1'"),
-        (("/",), "/: no such file"),
+        (("/",), "/: is a folder, not a file; run takes sources (.c .cpp .cc .cxx .asc .cce), Python scripts (.py) and executables"),
+        (("folder.cpp",), "folder.cpp: is a folder, not a file\n"),
+        (("folder.py",), "folder.py: is a folder, not a file; run takes"),
     ],
 )
 def test_wrong_words(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("folder.cpp", "folder.py"):
+        Path(name).mkdir()
     done = run(*words)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(f"anycann: {message}")

@@ -101,14 +101,19 @@ def _with_kernels(words: _Words, product: str | None, check: bool, sanitize: str
         raise ToolchainError(f"{error}\nPerhaps because the C libraries could not be made: {missing}") from None
 
 
+def _absence(path: Path) -> str:
+    """Why a path is no file."""
+    return "is a folder, not a file" if path.is_dir() else "no such file"
+
+
 def _compiled(words: _Words, product: str | None, fast: bool, trace: str | None, sanitize: str | None) -> _Start:
     """The executable of sources, under the name that it would have beside the first of them."""
     from anycann import ascendc
 
     first = words.sources[0]
-    absent = [str(source) for source in words.sources if not source.is_file()]
+    absent = [source for source in words.sources if not source.is_file()]
     if absent:
-        raise Wrong(f"{absent[0]}: no such file")
+        raise Wrong(f"{absent[0]}: {_absence(absent[0])}")
     kinds = {ascendc.kind(source) for source in words.sources}
     if kinds == {"kernel"}:
         print(ascendc.how_to_launch(first), file=sys.stderr)
@@ -140,7 +145,7 @@ def _existing(words: _Words, for_sources: str) -> _Start:
         return _Start(Path(sys.executable), sys.executable, words.rest, libraries=False)
     found = os.path.abspath(name) if os.path.isfile(name) else shutil.which(name)
     if found is None:
-        raise Wrong(f"{name}: no such file; run takes sources ({' '.join(_SOURCES)}), Python scripts (.py) and executables")
+        raise Wrong(f"{name}: {_absence(Path(name))}; run takes sources ({' '.join(_SOURCES)}), Python scripts (.py) and executables")
     return _Start(Path(found), name, arguments)
 
 
