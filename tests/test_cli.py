@@ -244,10 +244,42 @@ def test_a_wrong_number_in_the_environment_is_the_users_mistake(command: str, va
     assert result.stderr == f"anycann: ANYCANN_BUFFER_POOL must be a number of bytes; got {value!r}\n"
 
 
-def test_json_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
-    result = run("check", "smooth_l1_loss_backward", "--dtype", "float32", "--json", str(tmp_path / "no" / "where.json"))
-    assert result.exit_code == 2
-    assert result.stderr.endswith("No such file or directory\n")
+@pytest.mark.parametrize("command", ["check", "doctor", "demo", "bench", "bench --plot", "run --trace"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(command: str, tmp_path: Path) -> None:
+    words, rest = command.split(), ["x.asc"] if command.startswith("run") else []
+    option = words[1] if len(words) > 1 else "--json"
+    for path, reason in ((tmp_path / "no" / "where.png", "No such file or directory"), (tmp_path, "Is a directory")):
+        result = run(words[0], option, str(path), *rest)
+        assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"anycann: {option} {path}: {reason}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_of_an_unknown_kind_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    result = run("bench", "--plot", str(tmp_path / "x.tiff"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.endswith("x.tiff: must end in .png, .pdf, .svg\n")
+
+
+def test_files_are_as_they_were_when_the_work_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(result: Any) -> None:
+        raise ValueError("ours")
+
+    spoil(monkeypatch, fault)
+    kept, link = tmp_path / "kept.json", tmp_path / "link.json"
+    kept.write_text("before")
+    link.symlink_to(tmp_path / "aim.json")
+    for path in (kept, link, tmp_path / "new.json"):
+        assert isinstance(run("check", "smooth_l1_loss_backward", "--dtype", "float32", "--json", str(path)).exception, ValueError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.json", "link.json"]
+    assert kept.read_text() == "before"
+
+
+def test_json_goes_to_what_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        lines_of(run("check", "smooth_l1_loss_backward", "--dtype", "float32", "--json", str(pipe)))
+        assert json.loads(reader.communicate()[0])["passed"] is True
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:

@@ -2,11 +2,15 @@
 
 import importlib
 import importlib.util
+import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["available", "draw"]
+__all__ = ["SUFFIXES", "available", "draw"]
+
+SUFFIXES = (".png", ".pdf", ".svg")
 
 Result = Mapping[str, Any]
 
@@ -86,7 +90,7 @@ def _ratios(axes: Any, results: Sequence[Result]) -> None:
 
 
 def draw(report: Mapping[str, Any], path: str) -> None:
-    """Write a PNG: one row of panels for each number of threads. ValueError if no result of the report is right."""
+    """Write a picture (one of SUFFIXES): one row of panels for each number of threads. ValueError if no result of the report is right."""
     right = [result for result in report["results"] if not result["wrong"]]
     threads = sorted({result["threads"] for result in right})
     if not right:
@@ -116,5 +120,7 @@ def draw(report: Mapping[str, Any], path: str) -> None:
         right_panel.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9)
     versions = report["versions"]
     figure.suptitle(f"{report['machine']['processor']}; anycann {versions['anycann']}, torch {versions['torch'] or 'not installed'}")
-    figure.savefig(path, dpi=130)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=Path(path).suffix[1:], dpi=130)
     pyplot.close(figure)
+    Path(path).write_bytes(picture.getvalue())

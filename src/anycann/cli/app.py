@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from anycann import __version__
 from anycann.cli.bench import bench_command
 from anycann.cli.config import config_command
+from anycann.cli.options import Json
 from anycann.cli.output import Wrong, console, styled, table, write_json
 from anycann.cli.run import RunCommand, run_command
 from anycann.errors import AclnnError
@@ -36,9 +37,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON; - writes JSON only, to standard output.")
-]
 Product = Annotated[str | None, typer.Option("--product", metavar="NAME", help="The product whose contract holds; a SoC or series name.")]
 
 

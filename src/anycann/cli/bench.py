@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anycann.cli.options import Json, writable
 from anycann.cli.output import Wrong, console, number, progress, styled, table, titled, write_json
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ BUSY = 0.3  # load of each core from which on timings are doubtful
 
 def bench_command(
     op: Annotated[str | None, typer.Argument(metavar="[OP]", help="Only this operator.")] = None,
-    json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON; - writes JSON only, to standard output.")
+    json: Json = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.png", help="Also draw bytes per second and ratios; needs matplotlib.", callback=writable),
     ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="Also draw bytes per second and ratios; needs matplotlib.")] = None,
     peers: Annotated[
         str,
         typer.Option(
@@ -68,6 +70,8 @@ def bench_command(
     if not todo:
         known = dict.fromkeys(each.name for operator in operators for each in operator.spec.workloads)
         raise Wrong(f"nothing to measure: workloads are {', '.join(known)}; dtypes float32, float16, bfloat16")
+    if plot is not None and not plot.endswith(picture.SUFFIXES):
+        raise Wrong(f"--plot {plot}: must end in {', '.join(picture.SUFFIXES)}")
     if plot is not None and not picture.available():
         raise Wrong("--plot needs matplotlib: pip install 'anycann[bench]'")
     if device != "cpu":
@@ -78,7 +82,10 @@ def bench_command(
     if json is not None:
         write_json(report, json)
     if plot is not None and any(not result["wrong"] for result in report["results"]):
-        picture.draw(report, plot)
+        try:
+            picture.draw(report, plot)
+        except OSError as error:
+            raise Wrong(f"--plot {plot}: {error.strerror}") from None
     raise typer.Exit(0 if report["right"] else 1)
 
 

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 
 from anycann import cabi
 from anycann.cli import programs
+from anycann.cli.options import writable
 from anycann.cli.output import Wrong
 from anycann.cli.processes import environment, execute
 from anycann.toolchain import ToolchainError
@@ -184,7 +185,9 @@ def run_command(
     check: Annotated[bool, typer.Option("--check", help="Watch the program's calls for mistakes that a device does not notice.")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Kernels: without the checker for mistakes.")] = False,
     sanitize: Annotated[str | None, typer.Option(metavar="address|undefined", help="Build with this sanitizer.")] = None,
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Kernels: write the timeline of the cores as a Chrome trace.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Kernels: write the timeline of the cores as a Chrome trace.", callback=writable)
+    ] = None,
     product: Annotated[str | None, typer.Option(metavar="NAME", help="The product that is in force in the program.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the commands.")] = False,
 ) -> None:
