@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from anycann.cli.app import app
 from anycann.cli.output import number, write_json
 from anycann.runtime import Operator
 
+COMMAND = [sys.executable, "-m", "anycann.cli"]
 NAMES = [operator.spec.python for operator in ops.OPERATORS]
 
 
@@ -85,6 +87,33 @@ def test_the_entry_point_prints_plainly_into_a_pipe() -> None:
     )
     assert done.stdout.splitlines()[0] == "0 ACLNN_SUCCESS"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [("list",), ("--version",), ("show", "--help")])
+def test_output_that_cannot_be_written_is_said_in_one_line(words: tuple[str, ...], unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (2, "anycann: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("words", "status"), [(("list",), 1), (("--version",), 1), (("run", "echo", "x"), 128 + signal.SIGPIPE)])
+def test_a_closed_pipe_ends_a_command_in_silence(words: tuple[str, ...], status: int, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run([*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_commands_run_without_a_standard_output() -> None:
+    for words in ("list", "run true"):
+        command = f'"$1" -m anycann.cli {words} >&-'
+        done = subprocess.run(["sh", "-c", command, "sh", sys.executable], stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 # list and show

@@ -58,7 +58,8 @@ def execute(program: Path, called: str, arguments: Sequence[str], variables: Map
     What ends this process ends the program. Ctrl-C is the program's affair: the terminal tells it, too.
     """
     _log.info(shlex.join([str(program), *arguments]))
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by the caller
+        sys.stdout.flush()
     with _signals() as signals:
         try:
             child = subprocess.Popen([called, *arguments], executable=program, env=variables)
@@ -69,6 +70,7 @@ def execute(program: Path, called: str, arguments: Sequence[str], variables: Map
                 if number in _PASSED_ON:
                     child.send_signal(number)
     if status < 0:
-        print(f"anycann: {called} was ended by signal {-status} ({signal.Signals(-status).name})", file=sys.stderr)
+        if -status != signal.SIGPIPE:  # who reads its output has seen enough
+            print(f"anycann: {called} was ended by signal {-status} ({signal.Signals(-status).name})", file=sys.stderr)
         return 128 - status
     return status
