@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core import config
 from typer.testing import CliRunner, Result
 
 import anycann
@@ -273,6 +274,14 @@ def test_a_wrong_number_in_the_environment_is_the_users_mistake(command: str, va
     assert result.stderr == f"anycann: ANYCANN_BUFFER_POOL must be a number of bytes; got {value!r}\n"
 
 
+@pytest.mark.parametrize("command", ["check", "demo", "bench"])
+def test_a_compiler_that_is_switched_off_is_the_users_mistake(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "DISABLE_JIT", 1)
+    result = run(command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "anycann: anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT\n"
+
+
 @pytest.mark.parametrize("command", ["check", "doctor", "demo", "bench", "bench --plot", "run --trace"])
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(command: str, tmp_path: Path) -> None:
     words, rest = command.split(), ["x.asc"] if command.startswith("run") else []
@@ -404,6 +413,14 @@ def test_doctor_reports_missing_packages_and_wrong_settings(monkeypatch: pytest.
     assert re.search(r"kept for results +BROKEN +ANYCANN_BUFFER_POOL must be a number of bytes; got 'abc'", result.stdout)
     assert re.search(r"no-such-package +BROKEN +not installed", result.stdout)
     assert re.search(r"product in force +BROKEN +ANYCANN_PRODUCT: no product is called 'Ascend999'", result.stdout)
+
+
+def test_doctor_reports_a_compiler_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "DISABLE_JIT", 1)
+    monkeypatch.setattr(ops, "OPERATORS", ())
+    result = run("doctor", width=120)
+    assert result.exit_code == 1
+    assert re.search(r"kernel compiler +BROKEN +anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT", result.stdout)
 
 
 def test_doctor_calls_an_unwritable_cache_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from numba.extending import overload
 
 from anycann import caches
 
-__all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "kernel"]
+__all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "kernel", "require_compiler"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,6 +135,12 @@ _INLINED = {"nogil": True, "error_model": "numpy", "forceinline": True, "pipelin
 _APART = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
+def require_compiler() -> None:
+    """RuntimeError if Numba is told not to compile."""
+    if config.DISABLE_JIT:
+        raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
+
+
 class Kernel:
     """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers.
 
@@ -142,8 +148,7 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any], result: Any = numba.void, nogil: bool = True, python: bool = True) -> None:
-        if config.DISABLE_JIT:
-            raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
+        require_compiler()
         self.function = function
         self.result = result
         self.dispatcher = numba.njit(nogil=nogil, error_model="numpy", no_cpython_wrapper=not python, no_cfunc_wrapper=not python)(function)

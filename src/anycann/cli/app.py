@@ -95,6 +95,7 @@ def check_command(
     if values not in samples.DISTRIBUTIONS:
         raise Wrong(f"--values {values}: must be one of {', '.join(samples.DISTRIBUTIONS)}")
     chosen = names.product_of(product)
+    names.require_kernels()
     operators = list(ops.OPERATORS) if op is None else [names.find_operator(op)]
     skipped = [] if op else [operator for operator in operators if chosen not in operator.spec.products]
     jobs = checking.plan([operator for operator in operators if operator not in skipped], chosen, dtype, every)
@@ -141,6 +142,7 @@ def demo_command(
     if scale not in demo.SCALES:
         raise Wrong(f"--scale {scale}: must be one of {', '.join(demo.SCALES)}")
     chosen = names.product_of(product)
+    names.require_kernels()
     start = time.perf_counter()
     todo, missing = demo.jobs(chosen, scale)
     rows = list(demo.run(todo, chosen))

@@ -59,12 +59,14 @@ def bench_command(
     device: Annotated[str, typer.Option(metavar="NAME", help="Where to run: cpu, or a CUDA device (cuda, cuda:1).")] = "cpu",
 ) -> None:
     """Speed against other libraries and against this machine's memory. Exit status 1 if a result is wrong."""
-    from anycann import ops
-    from anycann.bench import plot as picture
-    from anycann.bench import run
     from anycann.cli import names
 
     names.product_of(None)
+    names.require_kernels()
+    from anycann import ops
+    from anycann.bench import plot as picture
+    from anycann.bench import run
+
     operators = list(ops.OPERATORS) if op is None else [names.find_operator(op)]
     todo = run.jobs(operators, workload, dtype, quick)
     if not todo:

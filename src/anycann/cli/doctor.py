@@ -88,10 +88,14 @@ def _caches() -> Iterator[Finding]:
     try:
         from numba.core.registry import cpu_target
 
-        from anycann.backends.cpu import cache_folder
+        from anycann.backends.cpu import cache_folder, require_compiler
     except (ImportError, OSError) as error:
         yield Finding("kernel folder", "BROKEN", f"Numba cannot be loaded: {error}")
         return
+    try:
+        require_compiler()
+    except RuntimeError as error:
+        yield Finding("kernel compiler", "BROKEN", str(error))
     folder = cache_folder(tuple(str(part) for part in cpu_target.target_context.codegen().magic_tuple()))
     yield Finding("kernel folder", "ok", f"{folder.relative_to(root)} ({_size(folder) if folder.is_dir() else 'empty'})")
 

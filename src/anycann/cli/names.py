@@ -11,7 +11,7 @@ from anycann.products import Product
 from anycann.runtime import Operator
 from anycann.spec import OpSpec
 
-__all__ = ["doors", "find_operator", "product_label", "product_of"]
+__all__ = ["doors", "find_operator", "product_label", "product_of", "require_kernels"]
 
 # name shown, module, whether it needs a two-phase interface
 _DOORS = (
@@ -46,6 +46,16 @@ def product_of(name: str | None) -> Product:
         pool_limit()
         return products.current() if name is None else products.find(name)
     except ValueError as error:
+        raise Wrong(str(error)) from None
+
+
+def require_kernels() -> None:
+    """`Wrong` if kernels cannot be compiled as the environment is."""
+    from anycann.backends.cpu import require_compiler
+
+    try:
+        require_compiler()
+    except RuntimeError as error:
         raise Wrong(str(error)) from None
 
 
