@@ -3,6 +3,7 @@
 import gc
 import inspect
 import math
+import re
 import threading
 import types
 import weakref
@@ -653,7 +654,7 @@ def test_create_tensor_knows_a_dtype_by_all_its_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["float17", "ACL_", "", -1, 5, 13, 34, 37, 99, 2**40, "datetime64[s]", np.dtype("S3"), np.dtype(">f4"), object]
+    "wrong", ["float17", "ACL_", "", -1, 5, 13, 34, 37, 99, 2**40, "datetime64[s]", np.dtype("S3"), np.dtype(">f4"), object, None]
 )
 def test_create_tensor_refuses_other_dtypes(wrong: Any) -> None:
     refused(161002, lambda: aclnn.create_tensor((2,), wrong), "dtype")
@@ -730,8 +731,10 @@ def test_empty_workspace_has_the_size_asked_for_and_is_aligned(size: int) -> Non
 def test_empty_workspace_refuses_what_is_no_size() -> None:
     with pytest.raises(ValueError, match="-1"):
         aclnn.empty_workspace(-1)
-    with pytest.raises(TypeError):
-        aclnn.empty_workspace(1.5)
+    for wrong in (None, 1.5, "16"):
+        said = f"size of empty_workspace must be an int; got {wrong!r} of type {type(wrong).__name__}. Pass what GetWorkspaceSize"
+        with pytest.raises(TypeError, match=f"^{re.escape(said)}"):
+            aclnn.empty_workspace(wrong)
 
 
 @by_operator

@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import random
+import re
 import tracemalloc
 import warnings
 import weakref
@@ -760,6 +761,43 @@ def test_an_export_from_another_device_is_refused(fact: Fact) -> None:
     name = fact.inputs[0]
     with pytest.raises((RuntimeError, TypeError, ValueError), match=fact.python[name]):
         call.python(**{name: Exporter(call.inputs[name], device=2)})
+
+
+class Broken:
+    """What is no exporter, whatever it says."""
+
+    def __init__(self, capsule: Any, device: Any = (1, 0)) -> None:
+        self.capsule, self.device = capsule, device
+
+    def __dlpack_device__(self) -> Any:
+        return self.device
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.capsule()
+
+
+def test_exporters_that_do_not_work_are_refused_by_name() -> None:
+    def fails() -> None:
+        raise BufferError("in use")
+
+    used = np.zeros(2, np.float32).__dlpack__()
+    torch.from_dlpack(used)
+    wrong = (
+        (Broken(fails), "{} must give its memory by __dlpack__; got BufferError: in use. Pass"),
+        (Broken(lambda: 3), "{} must give its memory by __dlpack__, as a capsule that is not used yet; got 3. Pass"),
+        (Broken(lambda: used), "{} must give its memory by __dlpack__, as a capsule that is not used yet; got <capsule object"),
+        (Broken(fails, (1,)), "{} must give its device by __dlpack_device__, as two ints; got ValueError: not enough values"),
+        (Broken(fails, None), "{} must give its device by __dlpack_device__, as two ints; got TypeError: "),
+    )
+    x = np.zeros(2, np.float32)
+    for broken, message in wrong:
+        for name, call in {
+            "x": lambda broken=broken: anycann.gelu_v2(broken),
+            "out": lambda broken=broken: anycann.gelu_v2(x, out=broken),
+            "data": lambda broken=broken: aclnn.create_tensor((2,), "float32", data=broken),
+        }.items():
+            with pytest.raises(TypeError, match=f"^{re.escape(message.format(name))}"):
+                call()
 
 
 @by_operator

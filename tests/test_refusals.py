@@ -651,3 +651,12 @@ def test_a_message_about_bfloat16_on_a_product_that_lacks_it() -> None:
         f"{GELU_1}: self must have dtype float16 or float32 on Atlas inference; got bfloat16. "
         f"This product has no bfloat16: choose another with set_product, or convert self. {INVALID}"
     )
+
+
+@pytest.mark.parametrize("name", ["smooth_l1_loss", "smooth_l1_loss_backward"])
+def test_a_named_value_of_a_wrong_kind_gets_the_list_of_names(name: str) -> None:
+    arrays = [np.zeros(2, np.float32)] * (3 if name.endswith("backward") else 2)
+    for wrong in (None, 1.5):
+        message = f"reduction must be 0 ('none'), 1 ('mean'), 2 ('sum'); got {wrong!r} of type {type(wrong).__name__}"
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            getattr(anycann, name)(*arrays, reduction=wrong)

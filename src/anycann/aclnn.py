@@ -106,13 +106,17 @@ def _dtype(value: Any, api: str) -> dtypes.DType:
             found = None
     elif isinstance(value, (int, np.integer)):
         found = dtypes.by_acl(int(value))
+    elif value is None:  # which NumPy takes for float64
+        found = None
     else:
         try:
             found = dtypes.by_numpy(np.dtype(value))
         except TypeError:
             found = dtypes.DTYPES.get(str(value).removeprefix("torch."))
     if found is None:
-        raise AclnnError(161002, api, f"dtype must be one of {', '.join(dtypes.DTYPES)}, or its aclDataType value; got {value!r}.")
+        raise AclnnError(
+            161002, api, f"dtype must be one of {', '.join(dtypes.DTYPES)}, or its aclDataType value; got {value!r}. Change it."
+        )
     return found
 
 
@@ -121,10 +125,15 @@ def empty_workspace(size: int, device: Any = "cpu") -> Any:
 
     device: where the tensors of the call are, "cpu", "cuda" or "cuda:N".
     """
-    if size < 0:
-        raise ValueError(f"the size of a workspace must not be negative; got {size}")
+    try:
+        count = operator.index(size)
+    except TypeError:
+        said = f"{size!r} of type {type(size).__name__}"
+        raise TypeError(f"size of empty_workspace must be an int; got {said}. Pass what GetWorkspaceSize has returned.") from None
+    if count < 0:
+        raise ValueError(f"the size of a workspace must not be negative; got {count}")
     place = cuda.name_of(device)
-    return aligned_bytes(size) if place == "cpu" else cuda.empty(size, place)[0]
+    return aligned_bytes(count) if place == "cpu" else cuda.empty(count, place)[0]
 
 
 for _operator in ops.OPERATORS:

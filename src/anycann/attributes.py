@@ -69,7 +69,8 @@ class Int(Attr):
         try:
             return operator.index(value)
         except TypeError:
-            raise TypeError(f"{name} must be an int; got {value!r} of type {type(value).__name__}") from None
+            wanted = self.domain if friendly and self.names else "an int"
+            raise TypeError(f"{name} must be {wanted}; got {value!r} of type {type(value).__name__}") from None
 
     def violation(self, value: Any) -> str | None:
         low = -(2**63) if self.low is None else self.low

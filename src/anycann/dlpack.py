@@ -57,11 +57,31 @@ _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _NAME, _VERSIONED_NAME, _READ_ONLY = b"dltensor", b"dltensor_versioned", 1
 
 
-def _capsule(producer: Any, **stream: int) -> Any:
+_MEND = "Pass a NumPy array or a torch tensor."
+
+
+def _place(producer: Any, name: str) -> tuple[int, int]:
+    """Type and index of the device."""
     try:
-        return producer.__dlpack__(max_version=(1, 0), **stream)
-    except TypeError:  # a producer from before version 1 knows no such argument
-        return producer.__dlpack__(**stream)
+        kind, index = map(int, producer.__dlpack_device__())
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise TypeError(f"{name} must give its device by __dlpack_device__, as two ints; got {said}. {_MEND}") from error
+    return kind, index
+
+
+def _capsule(producer: Any, name: str, **stream: int) -> Any:
+    """A capsule that nobody has consumed."""
+    try:
+        try:
+            capsule = producer.__dlpack__(max_version=(1, 0), **stream)
+        except TypeError:  # a producer from before version 1 knows no such argument
+            capsule = producer.__dlpack__(**stream)
+    except Exception as error:
+        raise TypeError(f"{name} must give its memory by __dlpack__; got {type(error).__name__}: {error}. {_MEND}") from error
+    if not (_is_valid(capsule, _VERSIONED_NAME) or _is_valid(capsule, _NAME)):
+        raise TypeError(f"{name} must give its memory by __dlpack__, as a capsule that is not used yet; got {capsule!r}. {_MEND}")
+    return capsule
 
 
 class Memory(NamedTuple):
@@ -78,11 +98,11 @@ class Memory(NamedTuple):
 
 def read(producer: Any, name: str) -> Memory:
     """The memory that an object offers through `__dlpack__`, on the CPU or a CUDA device; `name` is for messages."""
-    kind_of_device, index = map(int, producer.__dlpack_device__())
+    kind_of_device, index = _place(producer, name)
     if kind_of_device in _CUDA_MEMORY:
-        device, capsule = f"cuda:{index}", _capsule(producer, stream=cuda.current_stream(name, index))
+        device, capsule = f"cuda:{index}", _capsule(producer, name, stream=cuda.current_stream(name, index))
     elif kind_of_device in _HOST_MEMORY:
-        device, capsule = "cpu", _capsule(producer)
+        device, capsule = "cpu", _capsule(producer, name)
     else:
         raise RuntimeError(
             f"{name} is on DLPack device type {kind_of_device}, and anycann runs on CPUs and CUDA devices: copy it to the CPU"
