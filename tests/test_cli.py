@@ -81,6 +81,17 @@ def test_output_fits_the_width_and_has_no_escape_codes(args: tuple[str, ...], wi
     assert all(len(line) <= width for line in lines if line not in example)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_tables_can_be_read_on_narrow_terminals(width: int) -> None:
+    lines = lines_of(run("list", width=width))
+    assert all(len(line) <= width for line in lines)
+    assert all(re.search(rf"\b{word}\b", "\n".join(lines)) for name in NAMES for word in (name, "approximation", "ascend-950"))
+    lines = lines_of(run("check", "moe_token_unpermute_grad", "--dtype", "float16", width=width))
+    assert all(len(line) <= width for line in lines)
+    for word in ("float16", "permuted_tokens_grad", "probs_grad", "pass", "MERE", "attainable"):
+        assert re.search(rf"\b{word}\b", "\n".join(lines)), word
+
+
 def test_the_entry_point_prints_plainly_into_a_pipe() -> None:
     program = Path(sys.executable).with_name("anycann")
     done = subprocess.run(

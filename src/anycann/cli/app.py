@@ -9,7 +9,7 @@ from anycann import __version__
 from anycann.cli.bench import bench_command
 from anycann.cli.config import config_command
 from anycann.cli.options import Json
-from anycann.cli.output import Wrong, console, styled, table, write_json
+from anycann.cli.output import Wrong, console, print_table, styled, table, write_json
 from anycann.cli.run import RunCommand, run_command
 from anycann.errors import AclnnError
 
@@ -122,7 +122,7 @@ def doctor_command(json: Json = None) -> None:
         rows = table("what", "state", "found", fixed=("state",))
         for finding in found:
             rows.add_row(finding.topic, styled(finding.state), finding.text)
-        console().print(rows)
+        print_table(console(), rows)
     if json:
         write_json({"format": "anycann doctor 1", "findings": [finding._asdict() for finding in found], "broken": broken}, json)
     raise typer.Exit(1 if broken else 0)
@@ -155,4 +155,4 @@ def demo_command(
 
 app.command("bench")(bench_command)
 app.command("config")(config_command)
-app.command("run", cls=RunCommand)(run_command)
+app.command("run", cls=RunCommand, help="\n\n".join(" ".join(part.split()) for part in str(run_command.__doc__).split("\n\n")))(run_command)

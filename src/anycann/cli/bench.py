@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anycann.cli.options import Json, writable
-from anycann.cli.output import Wrong, console, number, progress, styled, table, titled, write_json
+from anycann.cli.output import Wrong, console, number, print_table, progress, styled, table, titled, write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,7 +187,7 @@ def _print_results(out: "Console", results: Sequence[Result]) -> None:
         for line in result["lines"]:
             _add_line(rows, result, line)
     if right:
-        out.print(rows)
+        print_table(out, rows)
     for remark in _remarks(results):
         out.print(remark)
     out.print()
@@ -228,7 +228,7 @@ def _print_rest(out: "Console", report: dict[str, Any]) -> None:
         rate = f"{ceiling['bytes_per_second'] / 1e9:.3g}"
         rows.add_row(ceiling["name"] + rows_of, str(ceiling["threads"]), rate, ceiling["variant"])
     out.print(titled("What the memory of this machine can do"))
-    out.print(rows)
+    print_table(out, rows)
     if report["missing"]:
         out.print(f"Not installed, and so not compared with: {', '.join(report['missing'])}.")
     load, cores = report["load_before"], report["machine"]["cores"]
@@ -260,4 +260,4 @@ def _print_costs(out: "Console", costs: Sequence[dict[str, Any]]) -> None:
             "" if cost["limit_us"] is None else f"{'+' if beside else ''}{cost['limit_us']:g}",
             styled(cost["verdict"] or ""),
         )
-    out.print(rows)
+    print_table(out, rows)

@@ -7,7 +7,7 @@ from rich.console import Console
 import anycann
 from anycann.check import report, samples, standards
 from anycann.check.report import Case
-from anycann.cli.output import Wrong, number, progress, styled, table, titled
+from anycann.cli.output import Wrong, number, print_table, progress, styled, table, titled
 from anycann.products import Product
 from anycann.runtime import Operator
 from anycann.spec import Workload
@@ -84,7 +84,7 @@ def _print_table(out: Console, cases: list[Case]) -> None:
                 *(number(value) for value in (ours.max_ulp, ours.mere, ours.mare)),
                 f"not {', '.join(output.unattainable)}" if output.unattainable else "yes",
             )
-    out.print(rows)
+    print_table(out, rows)
 
 
 def as_json(cases: list[Case], skipped: list[Operator], product: Product) -> dict[str, Any]:

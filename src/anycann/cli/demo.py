@@ -17,7 +17,7 @@ from anycann.backends.threads import get_num_threads
 from anycann.bench.naive import NAIVE
 from anycann.check import golden, samples, standards
 from anycann.check.standards import Figures, Tally
-from anycann.cli.output import number, progress, table
+from anycann.cli.output import number, print_table, progress, table
 from anycann.products import Product
 from anycann.runtime import Operator
 from anycann.spec import Workload
@@ -175,7 +175,7 @@ def print_rows(out: Console, rows: list[Row], missing: list[str], total: float) 
         speed = (number(row.seconds * 1e3), number(row.bytes / row.seconds / 1e9)) if row.right else ("WRONG", "")
         ratio = f"{row.numpy_seconds / row.seconds:.1f}" if row.right else ""
         shown.add_row(title, row.dtype, *speed, number(row.max_ulp), number(row.numpy_seconds * 1e3), number(row.numpy_max_ulp), ratio)
-    out.print(shown)
+    print_table(out, shown)
     out.print()
     shares = ", ".join(dict.fromkeys(f"{row.sampled:,} of {row.elements:,}" for row in rows))
     out.print(f"Time: median of {REPEATS} calls into given outputs, {get_num_threads()} threads. GB/s: inputs and outputs, once each.")

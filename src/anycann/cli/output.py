@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-__all__ = ["Wrong", "console", "number", "progress", "table", "titled", "write_json"]
+__all__ = ["Wrong", "console", "number", "print_table", "progress", "table", "titled", "write_json"]
 
 _WIDE = 150  # characters of a line that no terminal folds
+_WORD = 16  # characters of a word, after which it may be folded
 STYLES = {"pass": "green", "ok": "green", "FAIL": "bold red", "BROKEN": "bold red", "warn": "yellow", "n/a": "yellow"}
 
 
@@ -40,6 +43,29 @@ def table(*columns: str, right: Sequence[str] = (), fixed: Sequence[str] = (), g
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", no_wrap=name in right or name in fixed, overflow="fold")
     return made
+
+
+def _needed(column: Column) -> int:
+    """Characters that a column needs to be read: its words, but for the tails of long ones where it may be folded."""
+    cells = [cell.plain if isinstance(cell, Text) else str(cell) for cell in (column.header, *column.cells)]
+    if column.no_wrap:
+        return max(cell_len(line) for cell in cells for line in cell.split("\n"))
+    longest = max(cell_len(word) for cell in cells for word in [*cell.split(), ""])
+    return column.min_width or min(longest, _WORD)
+
+
+def print_table(out: Console, rows: Table) -> None:
+    """A table; where its columns do not fit side by side, each row below its first cell, a line for each of the others."""
+    gap = rows.padding[1] + 1
+    if sum(map(_needed, rows.columns)) + gap * (len(rows.columns) - 1) <= out.width:
+        out.print(rows)
+        return
+    for first, *others in zip(*(column.cells for column in rows.columns), strict=True):
+        if first:
+            out.print(first, style="bold")
+        for column, cell in zip(rows.columns[1:], others, strict=True):
+            if cell:
+                out.print(Padding(Text.assemble(f"{column.header}: ".replace("\n", " "), cell), (0, 0, 0, 2), expand=False))
 
 
 def titled(text: str) -> Text:

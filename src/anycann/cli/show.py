@@ -7,7 +7,7 @@ from rich.text import Text
 
 from anycann import describe, errors, ops
 from anycann.cli.names import doors, product_label
-from anycann.cli.output import Wrong, table, titled
+from anycann.cli.output import Wrong, print_table, table, titled
 from anycann.products import PRODUCTS
 from anycann.runtime import Operator
 from anycann.spec import OpSpec
@@ -22,7 +22,7 @@ def list_operators(out: Console) -> None:
         names = Text(spec.name, style="bold").append(f"\n{spec.python}", style="not bold")
         rows.add_row(names, spec.summary, " ".join(doors(spec)), " ".join(map(product_label, spec.products)))
         rows.add_section()
-    out.print(rows)
+    print_table(out, rows)
     out.print("anycann show OP prints everything about one of them.")
 
 
@@ -70,7 +70,7 @@ def _parameters(out: Console, spec: OpSpec) -> None:
         words = describe.parameter(spec, param)
         rows.add_row(names, words.removeprefix(param.ctype.replace(" *", "*")).lstrip(", ") if spec.two_phase else words)
         rows.add_section()
-    out.print(rows)
+    print_table(out, rows)
 
 
 def _dtypes(out: Console, spec: OpSpec) -> None:
@@ -85,7 +85,7 @@ def _dtypes(out: Console, spec: OpSpec) -> None:
     rows = table("product", *(", ".join(names) for names in columns.values()))
     for listed, series in by_dtypes.items():
         rows.add_row(", ".join(series), *(" ".join(names) for names in listed))
-    out.print(rows)
+    print_table(out, rows)
     for name in dict.fromkeys(name for param in spec.tensors for name in param.superset):
         wider = ", ".join(param.name for param in spec.tensors if name in param.superset)
         out.print(Text(textwrap.fill(f"Python functions also take {name} for {wider}.", out.width - 1)))
