@@ -109,6 +109,13 @@ def test_the_names_of_torch_npu() -> None:
     shim = anycann.torch.install_torch_npu_shim()
     import torch_npu
     assert torch_npu is shim is anycann.torch.install_torch_npu_shim()
+    import importlib.util, sys
+    assert importlib.reload(torch_npu) is shim
+    assert importlib.util.find_spec("torch_npu") is not None
+    del sys.modules["torch_npu"]
+    import torch_npu
+    assert torch_npu.npu_gelu is shim.npu_gelu
+    assert torch_npu is anycann.torch.install_torch_npu_shim()
     x = torch.randn(4, 16, requires_grad=True)
     gradient = torch_npu.npu_gelu_backward(torch.ones(4, 16), x.detach(), approximate="tanh")
     assert torch.equal(torch.autograd.grad(torch_npu.npu_gelu(x, approximate="tanh").sum(), x)[0], gradient)

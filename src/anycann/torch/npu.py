@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -98,6 +99,17 @@ _NAMES = (
 )
 
 
+class _Shim(MetaPathFinder, Loader):
+    """Finds and loads the module of that name: it can be imported and reloaded as any other."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name == "torch_npu" else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        functions = {function.__name__: function for function in _NAMES}
+        vars(module).update(functions, __anycann__=True, __doc__="The operators of torch_npu that anycann has.")
+
+
 def install_torch_npu_shim() -> ModuleType:
     """Make `import torch_npu` give a module with these functions; tensors stay where they are.
 
@@ -106,9 +118,9 @@ def install_torch_npu_shim() -> ModuleType:
     known = sys.modules.get("torch_npu")
     if known is not None and vars(known).get("__anycann__"):
         return known
-    if known is not None or importlib.util.find_spec("torch_npu") is not None:
+    found = importlib.util.find_spec("torch_npu") if known is None else None
+    if known is not None or (found is not None and not isinstance(found.loader, _Shim)):
         raise RuntimeError("torch_npu is installed here: import it, and call anycann's operators by the names of anycann.torch")
-    shim = ModuleType("torch_npu", "The operators of torch_npu that anycann has, on the CPU.")
-    vars(shim).update({function.__name__: function for function in _NAMES}, __anycann__=True, __spec__=ModuleSpec("torch_npu", None))
-    sys.modules["torch_npu"] = shim
-    return shim
+    if found is None:
+        sys.meta_path.append(_Shim())
+    return importlib.import_module("torch_npu")
