@@ -12,6 +12,7 @@ from torch._dynamo import compiled_autograd
 from torch.autograd import forward_ad
 
 import anycann.torch as door
+from anycann.errors import AclnnError
 from anycann.torch.gradients import RULES
 from anycann.torch.library import ENTRIES
 
@@ -338,3 +339,14 @@ def test_nodes_of_a_graph_bear_the_names_of_their_operators() -> None:
         "GeluV2Backward",
         "SmoothL1LossBackward",
     ]
+
+
+def test_a_permutation_of_too_many_copies_has_no_gradient_and_says_so() -> None:
+    x, experts = torch.ones(2, 4, requires_grad=True), torch.arange(1026).reshape(2, 513)
+    rows = op.moe_token_permute(x, experts)[0]
+    assert rows.shape == (1026, 4)
+    with pytest.raises(AclnnError, match=r"^anycann\.moe_token_permute: indices must have at most 512 columns .* got 513\. Pass"):
+        rows.sum().backward()
+    op.moe_token_permute(x, experts[:, :512])[0].sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((2, 4), 512.0))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anycann.errors import AclnnError
 from anycann.torch import autograd, second
 from anycann.torch.autograd import Given, Rule
 from anycann.torch.library import ENTRIES
@@ -17,6 +18,7 @@ Grads = tuple[Tensor, ...]
 Found = dict[str, Tensor | None]
 
 _GELU_MODES = ("none", "tanh")
+_MOST_COPIES = int(vars(ENTRIES["moe_token_permute_grad"].given["num_topk"])["high"])  # of a token
 
 
 def _ops() -> Any:
@@ -79,6 +81,13 @@ def _permute(given: Given, grads: Grads, needs: Needs) -> Found:
     top_k = copies[0] if copies else 1
     if top_k == 0:
         return {"tokens": grads[0].new_zeros(rows, grads[0].shape[1])}
+    if top_k > _MOST_COPIES:
+        raise AclnnError(
+            161002,
+            "anycann.moe_token_permute",
+            f"indices must have at most {_MOST_COPIES} columns where the gradient of tokens is asked for, the numTopk of "
+            f"aclnnMoeTokenPermuteGrad; got {top_k}. Pass tokens.detach(), or permute in parts.",
+        )
     return {"tokens": _ops().moe_token_permute_grad(grads[0], given["output 1"], top_k)}
 
 
