@@ -65,7 +65,8 @@ def print_table(out: Console, rows: Table) -> None:
             out.print(first, style="bold")
         for column, cell in zip(rows.columns[1:], others, strict=True):
             if cell:
-                out.print(Padding(Text.assemble(f"{column.header}: ".replace("\n", " "), cell), (0, 0, 0, 2), expand=False))
+                heading = f"{column.header}: ".replace("\n", " ") if column.header else ""
+                out.print(Padding(Text.assemble(heading, cell), (0, 0, 0, 2), expand=False))
 
 
 def titled(text: str) -> Text:
