@@ -33,7 +33,7 @@ def _gelu_backward(given: Given, grads: Grads, needs: Needs) -> Found:
     x, approximate = given["self"], given["approximate"]
     found: Found = {"grad_output": _ops().gelu_backward_v2(grads[0], x, approximate)} if needs("grad_output") else {}
     if needs("self"):
-        found["self"] = grads[0] * given["grad_output"].double() * second.gelu(x, approximate)
+        found["self"] = grads[0].double() * given["grad_output"].double() * second.gelu(x, approximate)
     return found
 
 
@@ -46,7 +46,7 @@ def _smooth_l1_backward(given: Given, grads: Grads, needs: Needs) -> Found:
     x, target, reduction, beta = (given[name] for name in ("self", "target", "reduction", "beta"))
     found: Found = {"grad_out": _ops().smooth_l1_loss_backward(grads[0], x, target, reduction, beta)} if needs("grad_out") else {}
     if needs("self") or needs("target"):
-        curved = grads[0] * given["grad_out"].double() * second.smooth_l1(x, target, beta)
+        curved = grads[0].double() * given["grad_out"].double() * second.smooth_l1(x, target, beta)
         curved = curved / grads[0].numel() if reduction == 1 else curved
         found |= {"self": curved, "target": -curved}
     return found
