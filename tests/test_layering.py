@@ -12,7 +12,9 @@ ROOT = Path(anycann.__file__).parent
 DOORS = ("aclnn", "acl", "cabi", "torch", "ascendc")
 ON_TOP = ("check", "bench", "cli")
 LAYERS = {
-    **dict.fromkeys(("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "cuda", "cuda_streams"), 0),
+    **dict.fromkeys(
+        ("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "locks", "cuda", "cuda_streams"), 0
+    ),
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
     **dict.fromkeys(("spec", "torch_match"), 2),
     **dict.fromkeys(("bind", "describe", "streams", "backends"), 3),

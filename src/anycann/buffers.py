@@ -6,11 +6,12 @@ ANYCANN_BUFFER_POOL (default 1 GiB, or an eighth of the memory if that is less; 
 """
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from anycann.locks import shared
 
 __all__ = ["empty", "memory", "pool_limit", "release_buffers"]
 
@@ -30,10 +31,9 @@ def pool_limit() -> int:
 
 
 class _Pool:
-    """Unused blocks, the oldest first. The lock is re-entrant: dropping an array may run `give` anywhere."""
+    """Unused blocks, the oldest first. Dropping an array may run `give` anywhere."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self.free: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
         self.kept = 0
         self.limit: int | None = None
@@ -44,7 +44,7 @@ class _Pool:
         return self.limit > 0
 
     def take(self, size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-        with self.lock:
+        with shared:
             for place in reversed(range(len(self.free))):
                 if self.free[place].size == size:
                     self.kept -= size
@@ -52,26 +52,19 @@ class _Pool:
         return np.empty(size, np.uint8)
 
     def give(self, block: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
-        with self.lock:
+        with shared:
             self.free.append(block)
             self.kept += block.size
             while self.kept > (self.limit or 0):
                 self.kept -= self.free.pop(0).size
 
     def clear(self) -> None:
-        with self.lock:
+        with shared:
             self.free.clear()
             self.kept = 0
 
-    def renew(self) -> None:
-        """After a fork: a thread of the parent may have held the lock, in the middle of a change."""
-        self.lock = threading.RLock()
-        self.kept = sum([block.size for block in self.free])
-
 
 _pool = _Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.renew)
 
 
 class _Lease:

@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import operator
-import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
+from anycann.locks import shared
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
@@ -44,19 +44,6 @@ def aligned_bytes(size: int) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -address_of(room) % ALIGNMENT
     return room[start : start + size]
-
-
-_keeping = threading.RLock()  # while plans are kept and forgotten; a signal's handler may call in between
-
-
-def _free_after_fork() -> None:
-    """A thread of the parent may have held it, which is not in the child."""
-    global _keeping
-    _keeping = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_after_fork)
 
 
 class _Spare(threading.local):
@@ -361,7 +348,7 @@ class Operator:
 
     def forget(self) -> None:
         """Forget all plans, which may depend on the number of threads."""
-        with _keeping:
+        with shared:
             self._known.clear()
             self._recent.clear()
 
@@ -401,7 +388,7 @@ class Operator:
             hash(key)
         except TypeError:
             return
-        with _keeping:
+        with shared:
             if len(self._known) >= KEPT_PLANS:
                 self._known.pop(next(iter(self._known)), None)  # which a handler may have dropped meanwhile
             self._known[key] = plan

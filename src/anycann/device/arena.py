@@ -11,7 +11,7 @@ import os
 from typing import Any, Protocol
 
 from anycann import cuda
-from anycann.device.locks import lock
+from anycann.locks import shared
 
 __all__ = ["ALIGNMENT", "Arena", "CudaMemory", "PinnedMemory", "Source", "capacity"]
 
@@ -74,12 +74,11 @@ class Arena(_OfTheMachine):
         self._highs: dict[int, int] = {}  # by their lows
         self._next = self._high = 0  # of the latest range
         self._free: dict[int, list[int]] = {}
-        self._lock = lock()
 
     def take(self, size: int) -> int | None:
         """The address of `size` bytes, or None."""
         length = self._length(size)
-        with self._lock:
+        with shared:
             kept = self._free.get(length)
             if kept:
                 return kept.pop()
@@ -91,10 +90,10 @@ class Arena(_OfTheMachine):
     def give(self, address: int, size: int) -> None:
         """Take bytes back."""
         length = self._length(size)
-        with self._lock:
-            if length >= RETURNED:
-                first = -(-address // PAGE) * PAGE
-                _libc.madvise(first, (address + length) // PAGE * PAGE - first, mmap.MADV_DONTNEED)
+        if length >= RETURNED:
+            first = -(-address // PAGE) * PAGE
+            _libc.madvise(first, (address + length) // PAGE * PAGE - first, mmap.MADV_DONTNEED)
+        with shared:
             self._free.setdefault(length, []).append(address)
 
     def holds(self, address: int) -> bool:

@@ -1,14 +1,15 @@
 """What a process has set: initialisation, devices and their contexts."""
 
 import os
+import threading
 
 from anycann import products
 from anycann.device.backing import BACKING
 from anycann.device.calls import call, need
 from anycann.device.contexts import CONTEXTS, Context, need_context, set_context
-from anycann.device.locks import lock
 from anycann.device.queues import wait_for_all
 from anycann.errors import AclnnError
+from anycann.locks import hold
 
 __all__ = ["default_contexts"]
 
@@ -16,7 +17,8 @@ DEVICES = 1
 HOST_MODE = 1  # aclrtRunMode: the program runs on the host
 VERSION = (1, 0, 0)
 
-_lock = lock()
+_setting = threading.RLock()
+hold(_setting)
 _initialised = 0  # how often aclInit was called since the last aclFinalize
 _set: dict[int, int] = {}  # how often a device was set
 _defaults: dict[int, Context] = {}  # the context of each device that is set
@@ -28,7 +30,7 @@ def aclInit(configPath: str | None) -> None:
     BACKING.need("aclInit")
     if configPath and not os.path.isfile(configPath):
         raise AclnnError(100000, "aclInit", f"configPath must be the path of a file, or null; got {configPath!r}, which is none. Use null.")
-    with _lock:
+    with _setting:
         _initialised += 1
         again = _initialised > 1
     if again:
@@ -38,7 +40,7 @@ def aclInit(configPath: str | None) -> None:
 @call
 def aclFinalize() -> None:
     global _initialised
-    with _lock:
+    with _setting:
         known, _initialised = _initialised, 0
     if not known:
         raise AclnnError(100037, "aclFinalize", "the interface is not initialised, or was ended before. Call it once, after aclInit.")
@@ -48,7 +50,7 @@ def aclFinalize() -> None:
 @call
 def aclFinalizeReference() -> int:
     global _initialised
-    with _lock:
+    with _setting:
         known = _initialised
         _initialised = max(known - 1, 0)
     if not known:
@@ -82,7 +84,7 @@ def _need_device(number: int, api: str) -> None:
 @call
 def aclrtSetDevice(deviceId: int) -> None:
     _need_device(deviceId, "aclrtSetDevice")
-    with _lock:
+    with _setting:
         _set[deviceId] = _set.get(deviceId, 0) + 1
         if deviceId not in _defaults:
             _defaults[deviceId] = Context(deviceId)
@@ -95,7 +97,7 @@ def _reset(number: int, api: str, all_of_them: bool) -> None:
         mend = "Call aclrtSetDevice first, and this once for each."
         raise AclnnError(507007, api, f"deviceId must be a device that is set; got {number}, which is not. {mend}")
     wait_for_all()
-    with _lock:
+    with _setting:
         left = 0 if all_of_them else _set.get(number, 1) - 1
         if left:
             _set[number] = left

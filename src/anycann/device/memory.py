@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from anycann.device import probe
 from anycann.device.arena import Source
 from anycann.device.backing import BACKING
-from anycann.device.locks import lock
 from anycann.errors import AclnnError
+from anycann.locks import shared
 
 if TYPE_CHECKING:
     from anycann.device.watch import Watch
@@ -45,7 +45,6 @@ class Heap:
         self._starts: list[int] = []
         self._blocks: dict[int, Block] = {}
         self._freed: dict[int, Block] = {}
-        self._lock = lock()
 
     def allocate(self, size: int, api: str) -> Block:
         """A new block, its contents not initialised; AclnnError 207001 when there is no room."""
@@ -60,7 +59,7 @@ class Heap:
         if block is None:
             self.source.give(place, room)
             raise self._no_addresses(size, api)
-        with self._lock:
+        with shared:
             self._blocks[block.address] = block
             bisect.insort(self._starts, block.address)
             self.used += room
@@ -68,7 +67,7 @@ class Heap:
 
     def release(self, address: int, name: str, api: str) -> Block:
         """Forget a block and give its memory back; AclnnError 107000 for anything else."""
-        with self._lock:
+        with shared:
             block = self._blocks.pop(address, None)
             if block is not None:
                 del self._starts[bisect.bisect_left(self._starts, address)]
@@ -98,14 +97,14 @@ class Heap:
 
     def find(self, address: int) -> Block | None:
         """The block in which an address lies."""
-        with self._lock:
+        with shared:
             i = bisect.bisect_right(self._starts, address) - 1
             block = self._blocks[self._starts[i]] if i >= 0 else None
         return block if block is not None and address < block.end else None
 
     def blocks(self) -> list[Block]:
         """All living blocks."""
-        with self._lock:
+        with shared:
             return list(self._blocks.values())
 
     def describe(self, address: int) -> str:
@@ -114,7 +113,7 @@ class Heap:
         if block is not None:
             inside = f", {address - block.address} bytes into" if address != block.address else ","
             return f"{address:#x}{inside} {self.kind} memory of {block.size} bytes"
-        with self._lock:
+        with shared:
             freed = next((b for b in self._freed.values() if b.address <= address < max(b.end, b.address + 1)), None)
         return f"{address:#x}, which " + (f"lies in {self.kind} memory that was freed" if freed else f"is no {self.kind} memory")
 

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import threading
 from dataclasses import dataclass
 
 from anycann.device.watch_sites import Site
@@ -40,23 +39,20 @@ class Finding:
 
 
 class Report:
-    """The findings of a process."""
+    """The findings of a process; one is added at a time."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.count = 0
-        self.lock = threading.Lock()
 
     def add(self, finding: Finding) -> None:
         """Count a finding, print it and write it."""
-        text, line = finding.text(), finding.line()
-        with self.lock:
-            self.count += 1
-            if self.count <= SHOWN:
-                _print(text)
-            if self.path:
-                with open(self.path, "a", encoding="utf-8") as file:
-                    file.write(line)
+        self.count += 1
+        if self.count <= SHOWN:
+            _print(finding.text())
+        if self.path:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(finding.line())
 
     def summary(self) -> None:
         """The last line."""

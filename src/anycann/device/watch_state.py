@@ -34,8 +34,8 @@ class State:
             os.register_at_fork(after_in_child=self._free)
 
     def _free(self) -> None:
-        """After a fork: a thread of the parent may have held the locks."""
-        self._lock, self.report.lock = threading.RLock(), threading.Lock()
+        """After a fork: a thread of the parent may have held the lock, for as long as printing takes."""
+        self._lock = threading.RLock()
 
     @property
     def table(self) -> int:
