@@ -140,6 +140,34 @@ def test_a_call_that_gets_no_other_thread_works_alone() -> None:
     """)
 
 
+def test_a_fork_waits_for_a_kernel_that_another_thread_compiles() -> None:
+    """The locks of Numba and of llvmlite, which that thread holds, would not come free in the child."""
+    fine("""
+        import os, signal, tempfile, threading, time
+        import numpy as np
+        import anycann
+
+        x = np.ones(100, np.float32)
+        anycann.gelu_v2(x)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["ANYCANN_CACHE_DIR"] = folder
+            compiling = threading.Thread(target=anycann.smooth_l1_loss, args=(x, x))
+            compiling.start()
+            children = []
+            while compiling.is_alive() and len(children) < 3:
+                time.sleep(0.1)
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(60)
+                    anycann.smooth_l1_loss(x, x)
+                    os._exit(0)
+                children.append(pid)
+            compiling.join()
+            ended = [os.waitpid(child, 0)[1] for child in children]
+        print("fine" if children and not any(ended) else ended)
+    """)
+
+
 def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked() -> None:
     """Their locks stay taken in the child: of the pool of results, of plans, of the compiler."""
     fine("""

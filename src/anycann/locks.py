@@ -5,7 +5,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["hold", "shared"]
+__all__ = ["hold", "loading", "shared"]
 
 
 def hold(lock: AbstractContextManager[Any]) -> None:
@@ -21,5 +21,6 @@ def hold(lock: AbstractContextManager[Any]) -> None:
         os.register_at_fork(before=lock.__enter__, after_in_parent=leave, after_in_child=leave)
 
 
+loading = threading.RLock()  # while modules of kernels are imported; held around forks once the compiler is
 shared = threading.RLock()  # for short changes of what threads share; its holders take no other lock
 hold(shared)

@@ -15,7 +15,7 @@ from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
-from anycann.locks import shared
+from anycann.locks import loading, shared
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
@@ -193,7 +193,8 @@ class Repeated:
         self.run_arrays: Callable[[tuple[Any, ...], int], bool] | None = None  # compares and runs at once
         self.modes: Callable[[], int] | None = None  # how many of torch's dispatch modes are in force
         if type(inputs[0]) is np.ndarray:
-            from anycann.backends.match import Matcher, Program
+            with loading:
+                from anycann.backends.match import Matcher, Program
 
             there = [i for i, absent in enumerate(self.absent or (False,) * len(arrays)) if not absent]
             matcher = Matcher(arrays, len(inputs), there)
@@ -373,7 +374,8 @@ class Operator:
                 )
             if importlib.util.find_spec("triton") is None:
                 raise RuntimeError(f"{self.api} runs on CUDA devices with Triton, which is not installed: pip install 'anycann[gpu]'")
-        return importlib.import_module(f"{self.package}.{backend}")
+        with loading:
+            return importlib.import_module(f"{self.package}.{backend}")
 
     def known(self, key: Hashable) -> Plan | None:
         """The plan of an earlier call that was described by the same key."""

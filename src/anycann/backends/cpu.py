@@ -14,18 +14,25 @@ from typing import Any, TypeVar
 
 import llvmlite
 import numba
+from llvmlite.binding import ffi
 from numba.core import config
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.typed_passes import InlineOverloads, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes, InlineInlinables
 from numba.extending import overload
 
 from anycann import caches
+from anycann.locks import hold, loading
 
 __all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "kernel", "require_compiler"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+hold(ffi.lib._lock)  # who compiles takes this one within the other
+hold(global_compiler_lock)
+hold(loading)
 
 _CODEGEN_SETTINGS = ("CPU_NAME", "CPU_FEATURES", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 
@@ -163,7 +170,7 @@ class Kernel:
     def _address(self, *types: object) -> int:
         """Where the machine code is, which takes places for its result and for an error before its arguments; it stays there.
 
-        Asked for once: in a forked process a lock of llvmlite may be held by a thread that is not there.
+        Asked for once, as it takes a lock of llvmlite.
         """
         self.for_types(*types)
         compiled = self.dispatcher.overloads[types]
