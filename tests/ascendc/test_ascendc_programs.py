@@ -179,6 +179,57 @@ def test_address_sanitizer(tmp_path, capfd):
     assert "heap-buffer-overflow" in capfd.readouterr().err
 
 
+def test_children_of_a_fork_can_launch_while_other_threads_allocate(tmp_path, capfd):
+    main = """
+    #include "tikicpulib.h"
+    #include <sys/wait.h>
+    #include <unistd.h>
+    #include <atomic>
+    #include <cstdio>
+    #include <thread>
+
+    int Launched()
+    {
+        auto* x = (int32_t*)AscendC::GmAlloc(32);
+        x[0] = 40;
+        add<int32_t><<<1, nullptr, nullptr>>>((uint8_t*)x, 2, 8);
+        const int got = x[0];
+        AscendC::GmFree(x);
+        return got;
+    }
+
+    int main()
+    {
+        std::atomic<bool> over{false};
+        std::thread allocating([&] {
+            while (!over) {
+                AscendC::GmFree(AscendC::GmAlloc(32));
+            }
+        });
+        int right = 0;
+        for (int i = 0; i < 40; ++i) {
+            const pid_t child = fork();
+            if (child == 0) {
+                alarm(20);
+                _exit(Launched() == 42 ? 0 : 1);
+            }
+            int ended = 1;
+            waitpid(child, &ended, 0);
+            if (ended != 0) {
+                break;
+            }
+            ++right;
+        }
+        over = true;
+        allocating.join();
+        std::printf("%d\\n", right);
+        return 0;
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + main)]) == 0
+    assert capfd.readouterr().out == "40\n"
+
+
 def test_kernels_without_main_are_explained(capfd):
     assert ascendc.run([EXAMPLES / "add.cpp"]) == 2
     text = capfd.readouterr().err

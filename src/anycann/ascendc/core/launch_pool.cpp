@@ -4,17 +4,21 @@
 #include <cstdlib>
 #include <new>
 #include <thread>
+
+#include <pthread.h>
 #include <unistd.h>
 
 namespace anycann {
 namespace emu {
 
+static std::mutex poolMutex;
+static std::mutex gmMutex;
+
 // Every job gets a thread at once: cores wait for each other. The pool is never destroyed, its threads die with the process.
 ThreadPool& Pool()
 {
-    static std::mutex mutex;
     static ThreadPool* pool = nullptr;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(poolMutex);
     if (pool == nullptr || pool->process() != getpid()) {  // after a fork no thread is left
         pool = new ThreadPool(getpid());
     }
@@ -48,7 +52,6 @@ void ThreadPool::Serve()
     }
 }
 
-static std::mutex gmMutex;
 static std::map<std::int64_t, std::int64_t>& GmBlocks()
 {
     static auto* blocks = new std::map<std::int64_t, std::int64_t>;
@@ -62,6 +65,23 @@ void AddHostRegions(Launch& launch)
         launch.regions.push_back({block.first, block.first + block.second, Format("GmAlloc'd memory of %lld bytes", static_cast<long long>(block.second)), true});
     }
 }
+
+// No other thread holds the locks of the process while it forks: the child can launch. Nobody takes two of them.
+static void LockForFork()
+{
+    poolMutex.lock();
+    gmMutex.lock();
+    AtomicLock();
+}
+
+static void UnlockAfterFork()
+{
+    AtomicUnlock();
+    gmMutex.unlock();
+    poolMutex.unlock();
+}
+
+__attribute__((constructor)) static void HoldAroundForks() { pthread_atfork(LockForFork, UnlockAfterFork, UnlockAfterFork); }
 
 }  // namespace emu
 }  // namespace anycann
