@@ -169,16 +169,19 @@ def test_a_fork_waits_for_a_kernel_that_another_thread_compiles() -> None:
 
 
 def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked() -> None:
-    """Their locks stay taken in the child: of the pool of results, of plans, of the compiler."""
+    """Their locks stay taken in the child: of the pool of results, of plans, of the compiler, of an executor."""
     fine("""
         import os, signal, sys, threading
         import numpy as np
         import anycann
+        from anycann import aclnn
 
         sys.setswitchinterval(1e-5)
         x = np.ones(1 << 19, np.float32)
         anycann.gelu_v2(x)
         anycann.gelu_v2(x)
+        executor = aclnn.aclnnGeluV2GetWorkspaceSize(x[:9], 0, np.empty(9, np.float32))[1]
+        executor.set_repeatable()
 
         def work(seed):
             i = seed
@@ -186,6 +189,8 @@ def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked
                 i += 3
                 anycann.gelu_v2(x)
                 anycann.gelu_v2(x[: i % 5000])
+                for _ in range(20):
+                    aclnn.aclnnGeluV2(None, 0, executor, None)
 
         for seed in range(3):
             threading.Thread(target=work, args=(seed,), daemon=True).start()
@@ -195,6 +200,7 @@ def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked
                 signal.alarm(20)
                 anycann.gelu_v2(x)
                 anycann.gelu_v2(x[: 6000 + child])
+                aclnn.aclnnGeluV2(None, 0, executor, None)
                 os._exit(0)
             status = os.waitpid(pid, 0)[1]
             if status:

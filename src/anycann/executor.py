@@ -2,7 +2,6 @@
 
 import inspect
 import operator
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError
+from anycann.locks import shared
 from anycann.products import Product
 from anycann.runtime import Operator, Plan, sketches
 from anycann.spec import Attr, OpSpec
@@ -34,13 +34,12 @@ def given_address(value: Any, name: str, api: str) -> int:
 class Executor:
     """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
 
-    __slots__ = ("_addresses", "_keep", "_lock", "_moved", "_plan", "_repeatable", "_state", "name")
+    __slots__ = ("_addresses", "_keep", "_moved", "_plan", "_repeatable", "_state", "name")
 
     def __init__(self, name: str, plan: Plan, addresses: Sequence[int], keep: Sequence[Any]) -> None:
         self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
         self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
-        self._lock = threading.RLock()
 
     @property
     def repeatable(self) -> bool:
@@ -59,13 +58,13 @@ class Executor:
 
     def set_repeatable(self) -> None:
         """Allow more than one phase 2; to be called before the first. AclnnError 161002 afterwards."""
-        with self._lock:
+        with shared:
             self._need_alive("set_repeatable")
             self._repeatable = True
 
     def destroy(self) -> None:
         """Release what the executor holds; it cannot be used afterwards."""
-        with self._lock:
+        with shared:
             self._need_alive("destroy")
             self._state, self._keep, self._moved = "destroyed", (), {}
 
@@ -84,18 +83,20 @@ class Executor:
     def _set_address(self, api: str, index: int, data: Any, output: bool | None) -> None:
         places = [place for place, param in enumerate(self._plan.spec.tensors) if output is None or param.output == output]
         kind = "tensors" if output is None else "outputs" if output else "inputs"
-        with self._lock:
-            self._need_alive(api)
-            if not 0 <= index < len(places):
-                mend = f"{self.name} has {len(places)} {kind}; count from 0."
-                raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
-            place = places[index]
-            param = self._plan.spec.tensors[place]
-            if self._plan.absent and self._plan.absent[place] and not (param.output and param.needed):
-                rule = "must be a tensor that phase 1 was given; got an address for a null pointer"
-                raise AclnnError(161002, api, f"{param.name} {rule}. Make a new executor with the tensor.")
+        self._need_alive(api)
+        if not 0 <= index < len(places):
+            mend = f"{self.name} has {len(places)} {kind}; count from 0."
+            raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
+        place = places[index]
+        param = self._plan.spec.tensors[place]
+        if self._plan.absent and self._plan.absent[place] and not (param.output and param.needed):
+            rule = "must be a tensor that phase 1 was given; got an address for a null pointer"
+            raise AclnnError(161002, api, f"{param.name} {rule}. Make a new executor with the tensor.")
+        address = self._address_of(place, data, api) + self._plan.offsets[place]
+        with shared:
+            self._need_alive(api)  # it may have been used meanwhile
             moved = list(self._addresses)
-            moved[place] = self._address_of(place, data, api) + self._plan.offsets[place]
+            moved[place] = address
             self._addresses, self._moved = moved, self._moved | {place: data}
 
     def _address_of(self, place: int, data: Any, api: str) -> int:
@@ -130,20 +131,22 @@ class Executor:
 
         Marks an executor that is not repeatable as used. `locate` may refuse the addresses, or give others at which the same bytes lie.
         """
-        with self._lock:
+        with shared:
             self._need_alive(api)
             plan, keep, addresses = self._plan, (self._keep, self._moved), self._addresses
-            for place, (address, offset) in enumerate(zip(addresses, plan.offsets, strict=True)):
-                if address == offset and plan.layouts[place].numel:
-                    mend = "Give the tensor its data, or set the address of the executor."
-                    raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
-            if plan.outputs_meet(addresses):
-                raise AclnnError(161002, api, "outputs must have memory of their own; got addresses that overlap. Set other addresses.")
-            if locate is not None:
-                addresses = locate(plan, addresses)
-            if not self._repeatable:
+        for place, (address, offset) in enumerate(zip(addresses, plan.offsets, strict=True)):
+            if address == offset and plan.layouts[place].numel:
+                mend = "Give the tensor its data, or set the address of the executor."
+                raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
+        if plan.outputs_meet(addresses):
+            raise AclnnError(161002, api, "outputs must have memory of their own; got addresses that overlap. Set other addresses.")
+        if locate is not None:
+            addresses = locate(plan, addresses)
+        if not self._repeatable:
+            with shared:
+                self._need_alive(api)  # another thread may have been faster
                 self._state, self._keep, self._moved = "used", (), {}
-            return plan, addresses, keep
+        return plan, addresses, keep
 
 
 def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
