@@ -212,3 +212,21 @@ def test_a_child_process_computes_wherever_other_threads_were_when_it_was_forked
         sys.stdout.flush()
         os._exit(0)
     """)
+
+
+def test_results_that_are_dropped_at_exit_wait_for_no_thread() -> None:
+    """Threads that do not keep the interpreter alive end where they are, with what they hold."""
+    fine("""
+        import threading, time
+        import numpy as np
+        import anycann
+        from anycann.locks import shared
+
+        elsewhere = {"shared": shared, "time": time}  # of a thread's own function, this module would not be dropped
+        exec("def stay():\\n    with shared:\\n        time.sleep(1000)", elsewhere)
+        result = anycann.gelu_v2(np.ones(1 << 19, np.float32))
+        threading.Thread(target=elsewhere["stay"], daemon=True).start()
+        while shared.acquire(blocking=False):
+            shared.release()
+        print("fine")
+    """)

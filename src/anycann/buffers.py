@@ -6,6 +6,7 @@ ANYCANN_BUFFER_POOL (default 1 GiB, or an eighth of the memory if that is less; 
 """
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -51,12 +52,18 @@ class _Pool:
                     return self.free.pop(place)
         return np.empty(size, np.uint8)
 
-    def give(self, block: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
-        with shared:
+    def give(
+        self, block: "np.ndarray[Any, np.dtype[np.uint8]]", lock: Any = shared, ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:  # globals may be gone at exit
+        if not lock.acquire(blocking=not ending()):
+            return  # a thread has it that does not run any more
+        try:
             self.free.append(block)
             self.kept += block.size
             while self.kept > (self.limit or 0):
                 self.kept -= self.free.pop(0).size
+        finally:
+            lock.release()
 
     def clear(self) -> None:
         with shared:

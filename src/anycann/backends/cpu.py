@@ -30,7 +30,8 @@ __all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "k
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-hold(ffi.lib._lock)  # who compiles takes this one within the other
+if hasattr(ffi.lib, "_lock"):  # who compiles takes this one within the other
+    hold(ffi.lib._lock)
 hold(global_compiler_lock)
 hold(loading)
 
