@@ -57,7 +57,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     for operator in ops.OPERATORS:
         module = types.ModuleType(f"{operator.package}.cpu")
         vars(module)["plan"] = kernel.plan
-        monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
+        monkeypatch.setattr(operator, "_modules", {"cpu": module})
         monkeypatch.setattr(operator, "_known", {})
         monkeypatch.setattr(operator, "_recent", {})
     yield kernel

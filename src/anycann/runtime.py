@@ -343,6 +343,7 @@ class Operator:
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
+        self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
         when_changed(self.forget)
@@ -366,7 +367,10 @@ class Operator:
         return importlib.util.find_spec(f"{self.package}.{backend}") is not None
 
     def _kernels(self, backend: str) -> Any:
-        """The module of the kernels for a backend."""
+        """The module of the kernels for a backend. Imported once: Python 3.10 does not import in what interrupts an import."""
+        known = self._modules.get(backend)
+        if known is not None:
+            return known
         if backend == "gpu":
             if not self.has_kernels("gpu"):
                 raise NotImplementedError(
@@ -375,7 +379,8 @@ class Operator:
             if importlib.util.find_spec("triton") is None:
                 raise RuntimeError(f"{self.api} runs on CUDA devices with Triton, which is not installed: pip install 'anycann[gpu]'")
         with loading:
-            return importlib.import_module(f"{self.package}.{backend}")
+            self._modules[backend] = found = importlib.import_module(f"{self.package}.{backend}")
+        return found
 
     def known(self, key: Hashable) -> Plan | None:
         """The plan of an earlier call that was described by the same key."""

@@ -14,7 +14,7 @@ import pytest
 from device_calls import ON_DEVICE, TO_DEVICE, TO_HOST, C, Gelu, address, malloc, refused, stream, upload
 
 import anycann
-from anycann import device
+from anycann import device, ops
 from anycann.device import backing, memory, queues
 
 KIND = {0: "cpu to cpu", TO_DEVICE: "cpu to cuda", TO_HOST: "cuda to cpu", ON_DEVICE: "cuda to cuda"}
@@ -172,6 +172,8 @@ def test_simulated_cores_are_refused() -> None:
 def test_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     call = Gelu()
     monkeypatch.setattr("anycann.runtime.Operator.has_kernels", lambda self, backend: False)
+    for operator in ops.OPERATORS:
+        monkeypatch.setattr(operator, "_modules", {})
     monkeypatch.setattr("anycann.runtime.Operator.known", lambda self, key: None)
     refused(561003, call.phase_one, "aclnnGeluBackwardV2", "kernel for CUDA devices", "ANYCANN_DEVICE=cuda")
     call.free()
