@@ -55,8 +55,6 @@ _new = ctypes.pythonapi.PyCapsule_New
 _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
 
 _NAME, _VERSIONED_NAME, _READ_ONLY = b"dltensor", b"dltensor_versioned", 1
-
-
 _MEND = "Pass a NumPy array or a torch tensor."
 
 
@@ -71,17 +69,14 @@ def _place(producer: Any, name: str) -> tuple[int, int]:
 
 
 def _capsule(producer: Any, name: str, **stream: int) -> Any:
-    """A capsule that nobody has consumed."""
+    """What it gives, a capsule as a rule."""
     try:
         try:
-            capsule = producer.__dlpack__(max_version=(1, 0), **stream)
+            return producer.__dlpack__(max_version=(1, 0), **stream)
         except TypeError:  # a producer from before version 1 knows no such argument
-            capsule = producer.__dlpack__(**stream)
+            return producer.__dlpack__(**stream)
     except Exception as error:
         raise TypeError(f"{name} must give its memory by __dlpack__; got {type(error).__name__}: {error}. {_MEND}") from error
-    if not (_is_valid(capsule, _VERSIONED_NAME) or _is_valid(capsule, _NAME)):
-        raise TypeError(f"{name} must give its memory by __dlpack__, as a capsule that is not used yet; got {capsule!r}. {_MEND}")
-    return capsule
 
 
 class Memory(NamedTuple):
@@ -110,8 +105,10 @@ def read(producer: Any, name: str) -> Memory:
     if _is_valid(capsule, _VERSIONED_NAME):
         versioned = _Versioned.from_address(_pointer(capsule, _VERSIONED_NAME))
         array, writable = versioned.array, not versioned.flags & _READ_ONLY
-    else:
+    elif _is_valid(capsule, _NAME):
         array, writable = _Managed.from_address(_pointer(capsule, _NAME)).array, True
+    else:
+        raise TypeError(f"{name} must give its memory by __dlpack__, as a capsule that is not used yet; got {capsule!r}. {_MEND}")
     kind = _KINDS.get(array.code)
     called = "bool" if kind == "bool" else f"{kind}{array.bits}" + f"x{array.lanes}" * (array.lanes != 1)
     dtype = dtypes.DTYPES.get(called) or dtypes.unknown(called, array.bits // 8)

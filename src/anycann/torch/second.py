@@ -28,8 +28,8 @@ def gelu(x: Tensor, approximate: str) -> Tensor:
 def smooth_l1(self: Tensor, target: Tensor, beta: float) -> Tensor:
     """The second derivative of an element's loss by self: 1 / beta where it is a parabola, NaN where an element is."""
     x = self.double() - target.double()
-    near = x.abs() < beta
-    return torch.where(near, 1 / beta, torch.where(x.isnan(), x, 0.0)) if beta else torch.where(x.isnan(), x, 0.0)
+    line = torch.where(x.isnan(), x, 0.0)
+    return torch.where(x.abs() < beta, 1 / beta, line) if beta else line
 
 
 def layer_norm(
