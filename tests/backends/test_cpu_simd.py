@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import platform
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -562,10 +563,52 @@ if llvm.get_host_cpu_features().get("avx512bf16"):  # then the other way to roun
     }
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64" or "NUMBA_CPU_NAME" in os.environ, reason="compiles for older x86-64 CPUs, once")
+ON_OTHER_TARGETS = pytest.mark.skipif(
+    platform.machine() != "x86_64" or "NUMBA_CPU_NAME" in os.environ, reason="compiles for other x86-64 CPUs, once"
+)
+
+ASSEMBLY = """
+import numba
+from anycann.backends.cpu_simd import BF16, F16, F32, load, store_line
+
+def line(tag, source, target):
+    store_line(tag, target, 0, load(F32, source, 0), load(F32, source, 16))
+
+for tag in (F16, BF16, F32):
+    function = numba.njit(line)
+    signature = numba.void(tag, numba.intp, numba.intp)
+    function.compile(signature)
+    print("KERNEL", tag, function.inspect_asm(signature.args))
+"""
+AVX512 = "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+f16c,+fma"
+
+
+@ON_OTHER_TARGETS
+@pytest.mark.parametrize(
+    ("cpu", "features"),
+    [
+        ("haswell", "+avx2,+fma,+f16c"),
+        ("skylake-avx512", AVX512),
+        ("znver4", f"{AVX512},+avx512bf16"),
+        ("sapphirerapids", f"{AVX512},+avx512bf16,+avx512fp16"),  # its vectors of halves are a type to LLVM
+    ],
+)
+def test_lines_leave_past_the_caches_on_every_cpu(cpu, features):
+    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    run = subprocess.run([sys.executable, "-c", ASSEMBLY], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    _, *kernels = run.stdout.split("KERNEL ")
+    assert len(kernels) == 3
+    for kernel in kernels:
+        writes = re.findall(r"\tv(\w+)\s+%[xyz]mm\d+, -?\d*\(%(?!rsp)", kernel)
+        assert writes, kernel
+        assert all(name.startswith("movnt") for name in writes), kernel
+
+
+@ON_OTHER_TARGETS
 @pytest.mark.parametrize("target", OTHER_TARGETS)
 def test_the_same_results_on_cpus_with_fewer_instructions(target):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     run = subprocess.run(command, env={**os.environ, **OTHER_TARGETS[target]}, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-3000:]
-    assert f"{len(OTHER_TARGETS)} skipped" in run.stdout
+    assert f"{len(OTHER_TARGETS) + 4} skipped" in run.stdout

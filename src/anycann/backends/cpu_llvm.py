@@ -175,8 +175,7 @@ class Emit:
             return self.cast(value, I32)
         if tag == F16 and self.converts_half():
             quiet = self.cast(self.like(self.cast(value, I32), 0x7FC00000), FLOAT)
-            clean = self.b.select(self.nan(value), quiet, value)
-            return self.cast(self.b.fptrunc(clean, self.shaped(value, HALF)), I16)
+            return self.halves(self.b.select(self.nan(value), quiet, value))
         if tag == F16:
             return self.float_to_half(value)
         if isinstance(value.type, ir.VectorType) and self.rounds_bf16():
@@ -213,7 +212,18 @@ class Emit:
 
     def usual_halves(self, low: Value, high: Value) -> Value:
         """The raw bits of float16 that are nearest to two vectors without NaN, where `converts_half`."""
-        return self.side_by_side(*(self.cast(self.b.fptrunc(value, lanes(HALF)), I16) for value in (low, high)))
+        return self.side_by_side(*map(self.halves, (low, high)))
+
+    def halves(self, value: Value) -> Value:
+        """The raw bits of float16 that are nearest to floats without NaN, where `converts_half`.
+
+        By name for vectors of AVX-512: LLVM takes what comes of its own conversion for a vector of halves wherever it is cast to, where the
+        CPU has such, and stores these past no cache.
+        """
+        if self.has("avx512f") and isinstance(value.type, ir.VectorType):
+            name, kept = "llvm.x86.avx512.mask.vcvtps2ph.512", ir.Constant(lanes(I16), ir.Undefined)
+            return self.call(name, lanes(I16), value, I32(0), kept, I16(-1))
+        return self.cast(self.b.fptrunc(value, self.shaped(value, HALF)), I16)
 
     def rounds_bf16(self) -> bool:
         """Whether the CPU rounds to bfloat16, subnormal numbers to zero and NaN to some NaN."""
