@@ -50,7 +50,7 @@ def same_as_first(function: Callable[..., Any], usual: Callable[[], Any], other:
     for _ in range(3):
         first = outcome(usual)
         assert isinstance(first, list), first
-    assert known._recent[api or known.api]
+    assert known._known if api else known._recent[known.api]  # descriptors are known by a key
     assert outcome(other) == expected
     assert outcome(usual) == first
 
@@ -267,6 +267,37 @@ def test_descriptors(name: str) -> None:
         return gelu(described(X), described(DY))
 
     same_as_first(anycann.gelu_backward_v2, usual, OTHER_DESCRIPTORS[name], "aclnnGeluBackwardV2GetWorkspaceSize")
+
+
+def norm_phases(shape: Any, eps: Any = 1e-5, weight: Any = None) -> Any:
+    """Both phases of a layer norm on descriptors, some of them null pointers."""
+    made = np.zeros((ROWS, WIDTH), np.float32)
+    arguments = described(X), shape, weight and described(DY[0]), None, eps, described(made), None, None
+    size, executor = aclnn.aclnnLayerNormGetWorkspaceSize(*arguments)
+    aclnn.aclnnLayerNorm(aclnn.empty_workspace(size), size, executor)
+    return (made,)
+
+
+OTHER_ATTRIBUTES: dict[str, Callable[[], Any]] = {
+    "a tuple": lambda: norm_phases((WIDTH,)),
+    "a float": lambda: norm_phases([float(WIDTH)]),
+    "an array": lambda: norm_phases(np.array([WIDTH])),
+    "an item of NumPy": lambda: norm_phases([np.int64(WIDTH)]),
+    "a list in a list": lambda: norm_phases([[WIDTH]]),
+    "a number": lambda: norm_phases(WIDTH),
+    "null": lambda: norm_phases(None),
+    "another length": lambda: norm_phases([WIDTH - 1]),
+    "an integer": lambda: norm_phases([WIDTH], 1),
+    "a truth value": lambda: norm_phases([WIDTH], True),
+    "text": lambda: norm_phases([WIDTH], "1e-5"),
+    "a weight": lambda: norm_phases([WIDTH], weight=True),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ATTRIBUTES)
+@pytest.mark.parametrize("eps", [1e-5, 1.0])
+def test_attributes_of_descriptions(name: str, eps: float) -> None:
+    same_as_first(anycann.layer_norm, lambda: norm_phases([WIDTH], eps), OTHER_ATTRIBUTES[name], "aclnnLayerNormGetWorkspaceSize")
 
 
 def test_a_signal_handler_may_call_while_a_call_uses_the_workspace_of_its_thread() -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from anycann.streams import Stream
 from anycann.tensor import Tensor, from_array
 
 __all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
+
+_SIMPLE = frozenset((int, float, bool, str, type(None)))
 
 Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
@@ -158,8 +160,44 @@ def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
     return array
 
 
+class _OtherKindError(Exception):
+    """An argument of phase 1 that is no descriptor, or a list of other things than numbers."""
+
+
+def _absent(value: object) -> None:
+    if value is not None:
+        raise _OtherKindError
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    """A list of numbers as something that nobody changes, with the kinds of its items."""
+    kinds = tuple(map(type, value)) if type(value) in (list, tuple) else (object,)
+    if not _SIMPLE.issuperset(kinds):
+        raise _OtherKindError
+    return tuple(value), kinds
+
+
+def _describer(spec: OpSpec) -> Callable[..., tuple[Hashable, list[int]]]:
+    """A function of the arguments of phase 1 and the product: a key of all that the plan depends on, and the addresses of the tensors.
+
+    _OtherKindError unless the tensors are descriptors. Written for each operator, as it takes half as long as loops over the arguments.
+    """
+    names = [f"_{place}" for place in range(len(spec.params))]
+    key, addresses = ["product.key"], []
+    for name, param in zip(names, spec.params, strict=True):
+        if isinstance(param, Attr):
+            key += [f"type({name})", f"{name} if type({name}) in simple else listed({name})"]
+        else:
+            key.append(f"{name}.key if type({name}) is Tensor else absent({name})")
+            addresses.append(f"{name}.start if {name} else 0")
+    known = {"Tensor": Tensor, "simple": _SIMPLE, "listed": _listed, "absent": _absent}
+    describe: Callable[..., tuple[Hashable, list[int]]]
+    describe = eval(f"lambda product, {', '.join(names)}: (({', '.join(key)}), [{', '.join(addresses)}])", known)
+    return describe
+
+
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
-    """What phase 1 does with its arguments: the plan, the addresses of the tensors and what keeps them alive."""
+    """What phase 1 does with arguments of any kinds: the plan, the addresses of the tensors and what keeps them alive."""
     values, outs = args[: op.inputs], args[op.inputs :]
     for last in op.recent(api, values):
         found = last.recognise(values, outs, product)
@@ -191,7 +229,7 @@ def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backe
 
 def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     """The function aclnnXxxGetWorkspaceSize of an operator."""
-    spec = op.spec
+    spec, describe = op.spec, _describer(op.spec)
     api = f"{spec.name}GetWorkspaceSize"
     order = tuple(param.name for param in spec.params)
     signature = inspect.Signature(
@@ -202,8 +240,17 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     def get_workspace_size(*args: Any, product: str | None = None, **named: Any) -> tuple[int, Executor]:
         if named or len(args) != len(order):
             args = signature.bind(*args, **named).args
-        plan, addresses, keep = prepare(op, api, args, products.current() if product is None else products.find(product))
-        return plan.workspace_size, Executor(spec.name, plan, addresses, keep)
+        chosen = products.current() if product is None else products.find(product)
+        try:
+            key, addresses = describe(chosen, *args)
+        except _OtherKindError:
+            plan, places, keep = prepare(op, api, args, chosen)
+            return plan.workspace_size, Executor(spec.name, plan, places, keep)
+        known = op.known(key)
+        if known is None or known.outputs_meet(addresses):
+            known, _ = planned(op, api, args, chosen)
+            op.keep(key, known)
+        return known.workspace_size, Executor(spec.name, known, addresses, args)
 
     return _named(get_workspace_size, api, signature, f"Phase 1 of {spec.name}: (workspace size in bytes, executor).\n\n{docstring(spec)}")
 

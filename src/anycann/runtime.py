@@ -32,7 +32,6 @@ MATCHED = 12  # arrays, as many as `backends.match` compares
 _SIMPLE = (int, float, bool, str, type(None))
 _LASTING = (*_SIMPLE, np.generic)
 _SEQUENCES = (tuple, list)
-_KEY, _ADDRESS = operator.attrgetter("key"), operator.attrgetter("address")  # of descriptors
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G")
@@ -164,7 +163,7 @@ class Plan:
 
 
 class Repeated:
-    """A recent call on NumPy arrays, torch tensors or descriptors: the next one like it needs no key, only a comparison."""
+    """A recent call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
         "absent", "dtype", "first_of", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
@@ -200,9 +199,6 @@ class Repeated:
             matcher = Matcher(arrays, len(inputs), there)
             self.match, self.launch = matcher.addresses, plan.launch
             self.run_arrays = matcher.launch(plan.launch) if isinstance(plan.launch, Program) else None
-        elif type(inputs[0]) is Tensor:
-            self.match, self.launch = _descriptor_matcher(arrays), plan.run
-            self.may_meet = len(outs) > 1
         else:
             self.match, self.launch = torch_matcher(arrays), plan.launch if self.made else plan.run  # what is made overlaps nothing
             self.modes = dispatch_modes()
@@ -217,7 +213,7 @@ class Repeated:
         if plan.launch is None or there > MATCHED or (any(given) and given != [result is not None for result in plan.results]):
             return False
         arrays |= {type(value) for value in outs if value is not None}
-        known = arrays in ({np.ndarray}, {Tensor}) or arrays.issubset(torch_kinds())
+        known = arrays == {np.ndarray} or arrays.issubset(torch_kinds())
         return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
 
     def resembles(self, values: tuple[Any, ...]) -> bool:
@@ -285,23 +281,6 @@ class Repeated:
         if any(value is not None for value, result in zip(outs, results, strict=True) if result is None):
             return None
         return (*arrays, *[value for value, result in zip(outs, results, strict=True) if result is not None])
-
-
-def _descriptor_matcher(tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], list[int] | None]:
-    """A function of as many descriptors: the addresses of their first elements if they describe what these do; None if not."""
-    keys, offsets = [tensor.key for tensor in tensors], [tensor.start - tensor.address for tensor in tensors]
-    moved = any(offsets)
-
-    def addresses(given: Sequence[Tensor]) -> list[int] | None:
-        try:
-            if [*map(_KEY, given)] != keys:
-                return None
-        except AttributeError:  # an array among them
-            return None
-        found = [*map(_ADDRESS, given)]
-        return [*map(operator.add, found, offsets)] if moved else found
-
-    return addresses
 
 
 def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -36,6 +37,18 @@ _word_at = ctypes.c_void_p.from_address
 _DATA = object.__basicsize__  # NumPy keeps the data pointer right behind the object's head; its C macros rely on that too
 
 
+_NUMBERED = 1 << 14  # descriptions whose numbers are known; after them all get new ones
+_numbers: dict[tuple[object, ...], int] = {}
+_following = itertools.count()
+
+
+def _number(description: tuple[object, ...]) -> int:
+    """A number of its own for a description. Numbers are compared faster than descriptions, and never used twice."""
+    if len(_numbers) >= _NUMBERED:
+        _numbers.clear()
+    return _numbers.setdefault(description, next(_following))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """Element (i0, i1, …) lies at address + (offset + i0*strides[0] + i1*strides[1] + …) * itemsize; counts are elements."""
@@ -51,20 +64,24 @@ class Tensor:
     owner: object = None  # kept alive as long as the tensor
     device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
-    key: tuple[object, ...] = field(init=False, repr=False)  # all of it but where it lies
+    start: int = field(init=False, repr=False)  # the address of element (0, 0, …)
+    key: int = field(init=False, repr=False)  # a number for all of it but where it lies; the same number is the same description
 
-    def __post_init__(self) -> None:
-        key = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
-        object.__setattr__(self, "key", key)
+    def __getattr__(self, name: str) -> int:
+        """`start` and `key`, made when they are asked for first: many tensors are never asked."""
+        if name == "start":
+            value = self.address + self.offset * self.dtype.itemsize
+        elif name == "key":
+            said = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
+            value = _number(said)
+        else:
+            raise AttributeError(f"a Tensor has no {name}")
+        object.__setattr__(self, name, value)
+        return value
 
     @property
     def numel(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def start(self) -> int:
-        """The address of element (0, 0, …)."""
-        return self.address + self.offset * self.dtype.itemsize
 
     def span(self) -> tuple[int, int]:
         """Lowest and highest reachable element, counted from element (0, 0, …); (0, -1) when empty."""
@@ -282,7 +299,7 @@ def address_of(array: Any) -> int:
     return address
 
 
-def sketch(value: Any) -> tuple[tuple[Any, ...], int] | None:
+def sketch(value: Any) -> tuple[Any, int] | None:
     """What a plan may depend on of an array, and its address; None for kinds that `from_array` must look at."""
     kind = type(value)
     if kind is np.ndarray:

@@ -25,22 +25,15 @@ MAX_DIMS = 64
 class DeviceTensor:
     """A tensor over device memory; `checked` is the state of the memory in which its bytes were last found."""
 
-    __slots__ = ("_key", "checked", "described", "high", "low", "start")
+    __slots__ = ("checked", "described", "high", "key", "low", "start")
 
     def __init__(self, described: Tensor) -> None:
         self.describe(described)
 
     def describe(self, described: Tensor) -> None:
-        self.described, self.start, self._key = described, described.start, ""
+        self.described, self.start, self.key = described, described.start, described.key
         self.low, self.high = described.bytes_touched()
         self.checked = -1
-
-    @property
-    def key(self) -> str:
-        """All that a plan may depend on; a string, which keeps its hash."""
-        if not self._key:
-            self._key = repr(self.described.key)
-        return self._key
 
     def in_memory(self) -> bool:
         """Whether the bytes are live device memory, as far as there are any."""
