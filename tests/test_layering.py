@@ -17,7 +17,7 @@ LAYERS = {
     ),
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
     **dict.fromkeys(("spec", "torch_match"), 2),
-    **dict.fromkeys(("bind", "describe", "streams", "backends"), 3),
+    **dict.fromkeys(("bind", "describe", "keys", "streams", "backends"), 3),
     "runtime": 4,
     "ops": 5,
     "executor": 5,

@@ -278,7 +278,7 @@ def norm_phases(shape: Any, eps: Any = 1e-5, weight: Any = None) -> Any:
     return (made,)
 
 
-OTHER_ATTRIBUTES: dict[str, Callable[[], Any]] = {
+OTHER_DESCRIBED_ATTRIBUTES: dict[str, Callable[[], Any]] = {
     "a tuple": lambda: norm_phases((WIDTH,)),
     "a float": lambda: norm_phases([float(WIDTH)]),
     "an array": lambda: norm_phases(np.array([WIDTH])),
@@ -294,10 +294,10 @@ OTHER_ATTRIBUTES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHER_ATTRIBUTES)
+@pytest.mark.parametrize("name", OTHER_DESCRIBED_ATTRIBUTES)
 @pytest.mark.parametrize("eps", [1e-5, 1.0])
 def test_attributes_of_descriptions(name: str, eps: float) -> None:
-    same_as_first(anycann.layer_norm, lambda: norm_phases([WIDTH], eps), OTHER_ATTRIBUTES[name], "aclnnLayerNormGetWorkspaceSize")
+    same_as_first(anycann.layer_norm, lambda: norm_phases([WIDTH], eps), OTHER_DESCRIBED_ATTRIBUTES[name], "aclnnLayerNormGetWorkspaceSize")
 
 
 def test_a_signal_handler_may_call_while_a_call_uses_the_workspace_of_its_thread() -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,15 @@ from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError
+from anycann.keys import OtherKindError, sketches
 from anycann.locks import shared
 from anycann.products import Product
-from anycann.runtime import Operator, Plan, sketches
+from anycann.runtime import Operator, Plan
 from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
-from anycann.tensor import Tensor, from_array
+from anycann.tensor import Tensor, from_array, out_of_storage
 
 __all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
-
-_SIMPLE = frozenset((int, float, bool, str, type(None)))
 
 Locate = Callable[[Plan, Sequence[int]], Sequence[int]]
 
@@ -160,42 +159,6 @@ def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
     return array
 
 
-class _OtherKindError(Exception):
-    """An argument of phase 1 that is no descriptor, or a list of other things than numbers."""
-
-
-def _absent(value: object) -> None:
-    if value is not None:
-        raise _OtherKindError
-
-
-def _listed(value: Any) -> tuple[Any, ...]:
-    """A list of numbers as something that nobody changes, with the kinds of its items."""
-    kinds = tuple(map(type, value)) if type(value) in (list, tuple) else (object,)
-    if not _SIMPLE.issuperset(kinds):
-        raise _OtherKindError
-    return tuple(value), kinds
-
-
-def _describer(spec: OpSpec) -> Callable[..., tuple[Hashable, list[int]]]:
-    """A function of the arguments of phase 1 and the product: a key of all that the plan depends on, and the addresses of the tensors.
-
-    _OtherKindError unless the tensors are descriptors. Written for each operator, as it takes half as long as loops over the arguments.
-    """
-    names = [f"_{place}" for place in range(len(spec.params))]
-    key, addresses = ["product.key"], []
-    for name, param in zip(names, spec.params, strict=True):
-        if isinstance(param, Attr):
-            key += [f"type({name})", f"{name} if type({name}) in simple else listed({name})"]
-        else:
-            key.append(f"{name}.key if type({name}) is Tensor else absent({name})")
-            addresses.append(f"{name}.start if {name} else 0")
-    known = {"Tensor": Tensor, "simple": _SIMPLE, "listed": _listed, "absent": _absent}
-    describe: Callable[..., tuple[Hashable, list[int]]]
-    describe = eval(f"lambda product, {', '.join(names)}: (({', '.join(key)}), [{', '.join(addresses)}])", known)
-    return describe
-
-
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
     """What phase 1 does with arguments of any kinds: the plan, the addresses of the tensors and what keeps them alive."""
     values, outs = args[: op.inputs], args[op.inputs :]
@@ -211,11 +174,30 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
     plan, tensors = planned(op, api, args, product)
     if described is not None:
         op.keep((api, described[0]), plan)
-    return plan, [tensor.start for tensor in tensors], (*args, *tensors)
+    return plan, [tensor.start if tensor else 0 for tensor in tensors], (*args, *tensors)
 
 
-def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None) -> tuple[Plan, Sequence[Tensor]]:
-    """Check the arguments of phase 1 against the contract and plan the call: the plan and the tensors."""
+def planned(
+    op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None
+) -> tuple[Plan, Sequence[Tensor | None]]:
+    """Check the arguments of phase 1 against the contract and plan the call: the plan and the tensors.
+
+    Descriptors of other places in their storages, and otherwise as before, need no plan of their own, only a look at these places.
+    """
+    tensors = [value for value, param in zip(args, op.spec.params, strict=True) if not isinstance(param, Attr)]
+    try:
+        form, addresses = op.form_of(product, *args)
+    except OtherKindError:
+        return _planned(op, api, args, product, backend)
+    plan = op.known((backend, form))
+    if plan is not None and not any(tensor and out_of_storage(tensor) for tensor in tensors) and not plan.outputs_meet(addresses):
+        return plan.moved(tensors), tensors
+    plan, found = _planned(op, api, args, product, backend)
+    op.keep((backend, form), plan)
+    return plan.moved(found), found
+
+
+def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None) -> tuple[Plan, Sequence[Tensor]]:
     tensors: dict[str, Tensor | None] = {}
     attrs: dict[str, Any] = {}
     for param, value in zip(op.spec.params, args, strict=True):
@@ -229,7 +211,7 @@ def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backe
 
 def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     """The function aclnnXxxGetWorkspaceSize of an operator."""
-    spec, describe = op.spec, _describer(op.spec)
+    spec, describe = op.spec, op.key_of
     api = f"{spec.name}GetWorkspaceSize"
     order = tuple(param.name for param in spec.params)
     signature = inspect.Signature(
@@ -243,7 +225,7 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
         chosen = products.current() if product is None else products.find(product)
         try:
             key, addresses = describe(chosen, *args)
-        except _OtherKindError:
+        except OtherKindError:
             plan, places, keep = prepare(op, api, args, chosen)
             return plan.workspace_size, Executor(spec.name, plan, places, keep)
         known = op.known(key)

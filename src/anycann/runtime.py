@@ -15,24 +15,21 @@ from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
+from anycann.keys import SEQUENCES, SIMPLE, describer, sketches
 from anycann.locks import loading, shared
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.spec import Tensor as Param
-from anycann.tensor import ABSENT, Tensor, address_of, from_array, maker_like, new_like, sketch, strides_like, torch_kinds
+from anycann.tensor import ABSENT, Tensor, address_of, from_array, maker_like, new_like, strides_like, torch_kinds
 from anycann.torch_match import dispatch_modes, note_written, torch_matcher
 
-__all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of", "sketches"]
+__all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operator_of"]
 
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
 SPARE = 1 << 14  # bytes of workspace that a thread keeps
 RECENT = 8  # calls of an operator that are recognised without a key
 MATCHED = 12  # arrays, as many as `backends.match` compares
-_SIMPLE = (int, float, bool, str, type(None))
-_LASTING = (*_SIMPLE, np.generic)
-_SEQUENCES = (tuple, list)
-_NULL: tuple[tuple[Any, ...], int] = ((), 0)
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G")
 R = TypeVar("R")
@@ -91,6 +88,13 @@ class Plan:
             self._suits = Repeated.suits(self, is_attr, values, outs)
             self._repeated = Repeated(self, is_attr, values, outs, product) if self._suits else None
         return self._repeated
+
+    def moved(self, tensors: Sequence[Tensor | None]) -> "Plan":
+        """The same for tensors that lie elsewhere in their storages."""
+        plan = Plan.__new__(Plan)
+        vars(plan).update(vars(self))
+        plan.offsets = tuple([tensor.offset * tensor.dtype.itemsize if tensor else 0 for tensor in tensors])
+        return plan
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
@@ -179,7 +183,7 @@ class Repeated:
         self.fixed_of, self.varying_of = _items(fixed), _items([i for i in range(len(values)) if i not in fixed])
         self.fixed = tuple([_kept(value) for value in self.fixed_of(values)])  # what must be as it was, in kind, too
         self.kinds = [*map(type, self.fixed)]
-        self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in _SEQUENCES])
+        self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in SEQUENCES])
         inputs = self.varying_of(values)
         self.first_of = operator.itemgetter(next(i for i in range(len(values)) if i not in fixed))
         self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
@@ -297,14 +301,7 @@ def _nothing() -> None:
 
 def _simple(value: Any) -> bool:
     """Whether an attribute can be recognised by comparison."""
-    return type(value) in _SIMPLE or (type(value) in _SEQUENCES and all(type(item) in _SIMPLE for item in value))
-
-
-def _lasting(value: Any) -> bool:
-    """Whether an attribute that is equal later is the same then; arrays, and what reads them, change in place."""
-    if isinstance(value, _SEQUENCES):
-        return all(isinstance(item, _LASTING) for item in value)
-    return isinstance(value, _LASTING)
+    return type(value) in SIMPLE or (type(value) in SEQUENCES and all(type(item) in SIMPLE for item in value))
 
 
 def _kept(value: Any) -> Any:
@@ -322,6 +319,7 @@ class Operator:
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
+        self.key_of, self.form_of = describer(spec, "key"), describer(spec, "form")  # of calls on descriptors
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
@@ -495,39 +493,6 @@ def _device(tensors: Mapping[Any, Tensor | None], names: Mapping[Any, str], api:
         listed = ", ".join(f"{names.get(name, name)} on {device}" for name, device in there.items())
         raise AclnnError(161002, api, f"tensors must be on one device; got {listed}. Move them with .to(device).")
     return next(iter(there.values()), "cpu")
-
-
-def sketches(
-    is_attr: Sequence[bool], values: Sequence[Any], outs: Sequence[Any], product: Product
-) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """A key that says all of a call that its plan depends on, and the addresses of its tensors (0 where none was passed).
-
-    None where a value is of a kind that only the full path understands.
-    """
-    key: list[Any] = [product]
-    addresses: list[Any] = []
-    for attr, value in zip(is_attr, values, strict=True):
-        if attr:
-            kind = type(value)
-            if kind not in _SIMPLE and not _lasting(value):
-                return None
-            if isinstance(value, _SEQUENCES):
-                key.append(tuple([type(item) for item in value]))
-                value = tuple(value)
-            key += (kind, value)
-        else:
-            known = _NULL if value is None else sketch(value)
-            if known is None:
-                return None
-            key.append(known[0])
-            addresses.append(known[1])
-    for value in outs:
-        known = _NULL if value is None else sketch(value)
-        if known is None:
-            return None
-        key.append(known[0])
-        addresses.append(known[1])
-    return tuple(key), addresses
 
 
 def operator_of(function: object) -> Operator | None:

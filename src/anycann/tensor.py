@@ -65,15 +65,17 @@ class Tensor:
     device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
     start: int = field(init=False, repr=False)  # the address of element (0, 0, …)
-    key: int = field(init=False, repr=False)  # a number for all of it but where it lies; the same number is the same description
+    form: int = field(init=False, repr=False)  # a number for how it lies, whatever it lies in; the same number is the same form
+    key: int = field(init=False, repr=False)  # a number for all of it but the address
 
     def __getattr__(self, name: str) -> int:
-        """`start` and `key`, made when they are asked for first: many tensors are never asked."""
+        """`start`, `form` and `key`, made when they are asked for first: many tensors are never asked."""
         if name == "start":
             value = self.address + self.offset * self.dtype.itemsize
+        elif name == "form":
+            value = _number((self.dtype, self.shape, self.strides, self.format, self.writable, self.device))
         elif name == "key":
-            said = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
-            value = _number(said)
+            value = _number((self.form, self.offset, self.storage, self.memory))
         else:
             raise AttributeError(f"a Tensor has no {name}")
         object.__setattr__(self, name, value)
@@ -90,7 +92,10 @@ class Tensor:
             if size == 0:
                 return 0, -1
             reach = (size - 1) * stride
-            low, high = low + min(reach, 0), high + max(reach, 0)
+            if reach < 0:
+                low += reach
+            else:
+                high += reach
         return low, high
 
     def layout(self) -> "Tensor":
@@ -144,12 +149,13 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
 
 def out_of_storage(tensor: Tensor) -> str | None:
     """Why a view does not lie inside its storage, in words; None if it does."""
-    if not isinstance(tensor.numel, int) or tensor.numel == 0:  # of sizes that a graph does not know nothing is asked
+    numel = tensor.numel
+    if not isinstance(numel, int) or numel == 0:  # of sizes that a graph does not know nothing is asked
         return None
     low, high = tensor.span()
     low, high = low + tensor.offset, high + tensor.offset
-    if tensor.numel > MOST_ELEMENTS or low < -MOST_ELEMENTS or high > MOST_ELEMENTS:
-        return f"{tensor.numel} elements, from {low} to {high}: beyond the {MOST_ELEMENTS} that are counted"
+    if numel > MOST_ELEMENTS or low < -MOST_ELEMENTS or high > MOST_ELEMENTS:
+        return f"{numel} elements, from {low} to {high}: beyond the {MOST_ELEMENTS} that are counted"
     if tensor.memory is not None:
         first, last = tensor.bytes_touched()
         if not tensor.memory[0] <= first <= last <= tensor.memory[1]:

@@ -99,9 +99,13 @@ def _core(problem: Problem) -> Callable[[], None]:
     return lambda workspace=workspace: plan.run(addresses, place)  # type: ignore[misc]
 
 
-def _descriptor(array: "np.ndarray[Any, Any]", extra: int) -> Tensor:
-    """A descriptor over an array whose storage is said to be `extra` elements larger: another description of the same call."""
-    tensor: Tensor = aclnn.create_tensor(array.shape, array.dtype, storage_dims=(array.size + extra,), data=address_of(array))
+def _descriptor(array: "np.ndarray[Any, Any]", place: int, extra: int = 0, gap: int = 0) -> Tensor:
+    """A descriptor like an array, whose storage is `extra` elements larger, or whose elements have gaps between them.
+
+    Each place has addresses of its own, at which nothing is: phase 1 looks at no memory.
+    """
+    room, strides = array.size * (gap + 1) + extra, [step // array.itemsize * (gap + 1) for step in array.strides]
+    tensor: Tensor = aclnn.create_tensor(array.shape, array.dtype, strides, storage_dims=(room,), data=(place + 1) << 32)
     return tensor
 
 
@@ -116,19 +120,20 @@ def public_call(operator: Operator, values: Sequence[Any], function: Callable[..
 
 
 def _phase_one(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Phase 1 on descriptions that come for the first time, and on one that was seen before."""
+    """Phase 1 on tensors that lie as none did before, on such as lie elsewhere than those before, and on a description seen before."""
     spec = problem.operator.spec
     function = getattr(aclnn, f"{spec.name}GetWorkspaceSize")
     values = {**_tensors(problem), **problem.attrs}
 
-    def arguments(extra: int) -> list[Any]:
-        return [
-            _descriptor(value, extra) if isinstance(value, np.ndarray) else value for value in (values.get(p.name) for p in spec.params)
-        ]
+    def arguments(**changes: int) -> list[Any]:
+        given = [values.get(param.name) for param in spec.params]
+        return [_descriptor(value, i, **changes) if isinstance(value, np.ndarray) else value for i, value in enumerate(given)]
 
-    fresh = itertools.cycle([arguments(extra) for extra in range(2 * KEPT_PLANS)])  # forgotten before they come again
-    same = arguments(2 * KEPT_PLANS)
-    yield "phase 1, first", lambda: function(*next(fresh))
+    first = itertools.cycle([arguments(gap=count) for count in range(2 * KEPT_PLANS)])  # forgotten before they come again
+    moved = itertools.cycle([arguments(extra=count) for count in range(2 * KEPT_PLANS)])
+    same = arguments()
+    yield "phase 1, first", lambda: function(*next(first))
+    yield "phase 1, moved", lambda: function(*next(moved))
     yield "phase 1, repeated", lambda: function(*same)
 
 
