@@ -74,7 +74,8 @@ class Plan:
         places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
         self.offsets = tuple([tensor.offset * tensor.dtype.itemsize for tensor in call.tensors])
         self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
-        self._outputs = tuple([(*spans[i], *spans[o], i, o) for o in places[True] for i in places[True] if i < o])
+        pairs = [(i, o) for o in places[True] for i in places[True] if i < o]  # of outputs: they meet within a distance
+        self._outputs = tuple([(spans[o][0] - spans[i][1], spans[o][1] - spans[i][0], i, o) for i, o in pairs])
         runner = getattr(launch, "runner", None)  # of a program, which looks for itself whether operands meet
         self._apart_at_once: Callable[[tuple[int, ...]], bool] | None = None if runner is None else runner(self._pairs)
 
@@ -98,9 +99,8 @@ class Plan:
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
-        for a, b, c, d, i, o in self._outputs:
-            first, second = addresses[i], addresses[o]
-            if first + a < second + d and second + c < first + b and overlap.between(self.layouts[i].at(first), self.layouts[o].at(second)):
+        for low, high, i, o in self._outputs:
+            if low < addresses[i] - addresses[o] < high and overlap.between(*(self.layouts[k].at(addresses[k]) for k in (i, o))):
                 return True
         return False
 
