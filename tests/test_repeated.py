@@ -243,6 +243,7 @@ OTHER_DESCRIPTORS: dict[str, Callable[[], Any]] = {
     "an attribute": lambda: gelu(described(X), described(DY), "tanh"),
     "another dtype": lambda: gelu(described(X.astype(np.float16)), described(DY)),
     "another offset": lambda: gelu(described(LONG, view_dims=X.shape, offset=X.size), described(DY)),
+    "another offset, and other memory for it": lambda: in_other_memory(),
     "other strides": lambda: gelu(described(X, strides=(1, ROWS)), described(DY)),
     "another storage": lambda: gelu(described(LONG, view_dims=X.shape, storage_dims=(2 * X.size,)), described(DY)),
     "a storage that is too small": lambda: gelu(described(X, storage_dims=(X.size - 1,)), described(DY)),
@@ -253,6 +254,16 @@ OTHER_DESCRIPTORS: dict[str, Callable[[], Any]] = {
     "an output that is an input": lambda: (lambda x: gelu(described(x), described(DY), made=x))(X.copy()),
     "an output inside an input": lambda: inside(np.concatenate([X.reshape(-1), np.zeros(7, np.float32)])),
 }
+
+
+def in_other_memory() -> Any:
+    """The address of an executor's input is that of its storage, which the offset is added to."""
+    made = np.zeros((ROWS, WIDTH), np.float32)
+    x = described(LONG, view_dims=X.shape, offset=X.size)
+    size, executor = aclnn.aclnnGeluBackwardV2GetWorkspaceSize(described(DY), x, "none", described(made))
+    executor.set_input_address(1, np.concatenate([X, DY + 1]))
+    aclnn.aclnnGeluBackwardV2(None, size, executor)
+    return made, anycann.gelu_backward_v2(DY, DY + 1)
 
 
 def inside(both: Any) -> Any:
@@ -267,6 +278,13 @@ def test_descriptors(name: str) -> None:
         return gelu(described(X), described(DY))
 
     same_as_first(anycann.gelu_backward_v2, usual, OTHER_DESCRIPTORS[name], "aclnnGeluBackwardV2GetWorkspaceSize")
+
+
+def test_an_offset_is_that_of_the_call_though_the_plan_is_shared() -> None:
+    operator(anycann.gelu_backward_v2).forget()
+    gelu(described(X), described(DY))
+    made, expected = in_other_memory()
+    np.testing.assert_array_equal(made, expected)
 
 
 def norm_phases(shape: Any, eps: Any = 1e-5, weight: Any = None) -> Any:

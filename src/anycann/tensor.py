@@ -75,7 +75,8 @@ class Tensor:
         elif name == "form":
             value = _number((self.dtype, self.shape, self.strides, self.format, self.writable, self.device))
         elif name == "key":
-            value = _number((self.form, self.offset, self.storage, self.memory))
+            said = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
+            value = _number(said)
         else:
             raise AttributeError(f"a Tensor has no {name}")
         object.__setattr__(self, name, value)
