@@ -195,6 +195,13 @@ def test_flags_before_between_and_after_sources(run: Run, tmp_path: Path) -> Non
         assert run(*words) == (14, "ab\n", "")
 
 
+@pytest.mark.parametrize("suffix", [".cpp", ".cc", ".cxx", ".asc", ".cce"])
+def test_sources_of_every_name_are_compiled_as_cpp(run: Run, tmp_path: Path, suffix: str) -> None:
+    main = write(tmp_path / f"main{suffix}", "#include <cstdio>\nconst char* word();\nint main() { std::puts(word()); }\n")
+    part = write(tmp_path / f"part{suffix}", 'const char* word() { return "a"; }\n')
+    assert run(main, part) == (0, "a\n", "")
+
+
 def test_c_and_both_languages(run: Run, tmp_path: Path) -> None:
     c = write(
         tmp_path / "main.c",

@@ -63,7 +63,7 @@ def object_file(source: Path, flags: Sequence[str], sanitize: str | None = None)
     """The object file of a source, and what the compiler said about it. Raises CompilerMessages for mistakes in the source."""
     c = source.suffix == ".c"
     options = _of_language((option for option in _options(flags, sanitize) if not is_for_linker(option)), c)
-    words = [*options, *cabi.cflags(), *(("-x", "c") if c else ()), "-c", str(source)]
+    words = [*options, *cabi.cflags(), "-x", "c" if c else "c++", "-c", str(source)]
     key = toolchain.digest((*words, os.getcwd(), toolchain.compiler()[1]))
     manifest = _folder() / f"{key}.deps"
     stored = caches.load(manifest)
