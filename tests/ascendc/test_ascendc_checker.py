@@ -330,12 +330,20 @@ def test_read_only_arrays_are_not_written(make):
     assert not y.any()
 
 
-def test_fast_mode_computes_the_same_and_still_finds_hangs(make):
+def test_fast_mode_computes_the_same_and_still_finds_what_no_access_shows(make):
     body = QUEUES + "AscendC::Duplicate(t, 1.0f, 64); AscendC::DataCopy(yGm, t, 64);"
     x, y = arrays()
     make(body, check=False).kernel[1](x, y)
     assert (y == 1).all()
-    assert [report.rule for report in reports(make(QUEUES + "in.DeQue<float>();", check=False))] == ["deque-empty"]
+    for mistake, rule in (
+        ("in.DeQue<float>();", "deque-empty"),
+        ("in.AllocTensor<float>();", "leak"),
+        ("AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(0);", "set-without-wait"),
+        ("AscendC::Adds(t, t, 1.0f, 65, 1, {1, 1, 8, 8});", "mask"),
+        ("AscendC::SetAtomicAdd<float>();", "atomic-left-on"),
+        ("AscendC::TBuf<> large; pipe.InitBuffer(large, 1 << 20);", "ub-overflow"),
+    ):
+        assert [report.rule for report in reports(make(QUEUES + mistake, check=False))] == [rule]
 
 
 def test_padding_of_a_copy(make):

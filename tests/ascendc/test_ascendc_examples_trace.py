@@ -1,12 +1,13 @@
 """The examples print what their .out files say; a trace has the timeline of every pipe."""
 
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from ascendc_paths import EXAMPLES
+from ascendc_paths import EXAMPLES, ROOT
 
 from anycann import ascendc
 
@@ -60,3 +61,20 @@ def test_a_trace_needs_the_checked_build(tmp_path):
     x = np.zeros(256, np.float32)
     with pytest.raises(ValueError, match="built with check=True"):
         module.add[1](x, x.copy(), x.copy(), {"share": 256, "tile": 256}, trace=tmp_path / "t.json")
+
+
+def test_the_page_shows_what_its_launch_says(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "ascendc.md").read_text()
+    program, report = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("python", "text"))
+    copy = tmp_path / "examples" / "ascendc" / "add.cpp"
+    copy.parent.mkdir(parents=True)
+    text = (EXAMPLES / "add.cpp").read_text()
+    monkeypatch.chdir(tmp_path)
+    copy.write_text(text)
+    names: dict[str, object] = {}
+    exec(program, names)
+    assert (names["z"] == names["x"] + 1).all()
+    copy.write_text(text.replace("        yQueue_.FreeTensor(y);\n", ""))
+    with pytest.raises(ascendc.KernelError) as caught:
+        exec(program, {})
+    assert str(caught.value) == report

@@ -112,7 +112,8 @@ def build(
     tiling: the struct behind GET_TILING_DATA: {"field": "uint32_t" | "float[4]" | "LayerNormGradBetaTiling" | {...}}, or host source with
         BEGIN_TILING_DATA_DEF (a path, its text, or (path, struct name)), or a header with the plain struct that the kernel includes.
     product: whose Unified Buffer and core count (default: the product in force).
-    check: False leaves out the checker and optimises harder; hangs are still found, nothing else is.
+    check: False does not look at what instructions read and write, and optimises harder; mistakes with queues, buffers, flags and
+        parameters are still found.
     sanitize: "undefined" adds -fsanitize=undefined; "address" too, and needs LD_PRELOAD of libasan.
     dtypes: {"x": "float16"} defines DTYPE_X (and ORIG_DTYPE_X). templates: {"kernel": ["half, 2"]} instantiates template kernels.
     defines, include: further macros and folders.

@@ -183,7 +183,7 @@ def run_command(
         list[str], typer.Argument(metavar="PROGRAM... [ARGS]...", help="Sources with flags of the compiler, a script or an executable.")
     ],
     check: Annotated[bool, typer.Option("--check", help="Watch the program's calls for mistakes that a device does not notice.")] = False,
-    fast: Annotated[bool, typer.Option("--fast", help="Kernels: without the checker for mistakes.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Kernels: without the check of what instructions read and write.")] = False,
     sanitize: Annotated[str | None, typer.Option(metavar="address|undefined", help="Build with this sanitizer.")] = None,
     trace: Annotated[
         str | None, typer.Option(metavar="FILE", help="Kernels: write the timeline of the cores as a Chrome trace.", callback=writable)
