@@ -62,7 +62,7 @@ def test_what_nobody_reads_does_not_pile_up() -> None:
 
 def test_texts_are_printed_where_that_is_wanted() -> None:
     program = "from anycann import device\ndevice.remember('a text')"
-    for wanted, printed in (("1", "a text\n"), ("", "")):
+    for wanted, printed in (("1", "a text\n"), ("yes", "a text\n"), ("", ""), ("0", "")):
         environment = dict(os.environ) | {"ANYCANN_EXPLAIN": wanted}
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment, check=True)
         assert done.stderr == printed

@@ -77,6 +77,12 @@ def test_device_memory_can_be_read_without_the_double_mapping(faults: Path) -> N
     assert run(faults, "read", ANYCANN_CHECK="").stderr == ""
 
 
+@pytest.mark.parametrize(("value", "status"), [("1", 1), ("yes", 1), ("", 0), ("0", 0)])
+def test_the_variable_turns_the_check_on_unless_it_is_empty_or_0(faults: Path, value: str, status: int) -> None:
+    done = run(faults, "leak", ANYCANN_CHECK=value)
+    assert (done.returncode, bool(done.stderr)) == (status, status == 1)
+
+
 def test_a_program_without_mistakes_ends_as_it_would(faults: Path) -> None:
     done = run(faults)
     assert (done.returncode, done.stdout, done.stderr) == (0, "begun", "anycann check: 0 findings\n")

@@ -4,14 +4,13 @@
 arrays as tuples) and return its outputs in that order. A refusal is an AclnnError; `remember` keeps its text for the thread.
 """
 
-import os
-
 from anycann.device import devices, kernels, queues, tensors, transfers
 from anycann.device.calls import CALLS
 from anycann.device.inventory import living
 from anycann.device.memory import block_at
 from anycann.device.messages import fault, recent, remember
 from anycann.device.operators import two_phase
+from anycann.device.switches import is_on
 
 __all__ = [
     "CALLS",
@@ -28,7 +27,7 @@ __all__ = [
     "two_phase",
 ]
 
-if os.environ.get("ANYCANN_CHECK") == "1":
+if is_on("ANYCANN_CHECK"):
     from anycann.device import watch
 
     watch.start()

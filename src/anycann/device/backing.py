@@ -14,6 +14,7 @@ from typing import Any
 
 from anycann import cuda, cuda_streams
 from anycann.device.arena import Arena, CudaMemory, PinnedMemory, Source, capacity
+from anycann.device.switches import is_on
 from anycann.errors import AclnnError
 from anycann.executor import planned
 from anycann.products import Product
@@ -82,7 +83,7 @@ class _Gpu(Cpu):
 
     def _look(self, api: str) -> None:
         """Refuse what is missing."""
-        if os.environ.get("ANYCANN_CHECK") == "1":
+        if is_on("ANYCANN_CHECK"):
             mend = "Unset ANYCANN_DEVICE to check the program"
             self._refuse(UNSUPPORTED, "be cpu in the check mode, which watches memory of the CPU", "", mend, api)
         if importlib.util.find_spec("triton") is None:

@@ -1,11 +1,11 @@
 """Texts of refusals, kept for each thread until it reads them."""
 
-import os
 import sys
 import threading
 import traceback
 
 from anycann.device.calls import call
+from anycann.device.switches import is_on
 from anycann.errors import AclnnError
 
 __all__ = ["fault", "recent", "remember"]
@@ -19,7 +19,7 @@ class _Texts(threading.local):
 
 
 _texts = _Texts()
-_EXPLAIN = bool(os.environ.get("ANYCANN_EXPLAIN"))  # also print them, for programs that print only the code
+_EXPLAIN = is_on("ANYCANN_EXPLAIN")  # also print them, for programs that print only the code
 
 
 def remember(error: BaseException | str) -> None:

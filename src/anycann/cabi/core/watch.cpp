@@ -224,7 +224,7 @@ void Finish(int status)
 __attribute__((constructor)) void Register()
 {
     const char *wanted = std::getenv("ANYCANN_CHECK");
-    if (wanted != nullptr && std::strcmp(wanted, "1") == 0) {
+    if (wanted != nullptr && *wanted != 0 && std::strcmp(wanted, "0") != 0) {
 #if defined(__GLIBC__)
         on_exit([](int status, void *) { Finish(status); }, nullptr);
 #else
