@@ -465,7 +465,7 @@ class Operator:
                 results[param.name] = handed(made)
 
             finish.append(hand_over)
-            return from_array(made, param.python)
+            return from_array(made, param.python, api)
 
         call = bind(spec, tensors, attrs, api=api, product=product, names=names, superset=True, allocate=allocate)
         plan = self.plan(call)

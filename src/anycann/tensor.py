@@ -182,11 +182,16 @@ def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: objec
     return Tensor(address_of(array), dtype, array.shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
 
 
-def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
+def _operator_in_torch(api: str) -> str:
+    """What records gradients and is traced in the place of a plain function; other callers have no such name."""
+    return f"torch.ops.{api}" if api.startswith("anycann.") else "torch.ops.anycann.NAME"
+
+
+def _from_torch(torch: Any, tensor: Any, name: str, api: str) -> Tensor:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
             f"{name} requires grad, and anycann's plain functions record no gradients: import anycann.torch and call the operator as "
-            f"torch.ops.anycann.NAME, pass {name}.detach(), or call under torch.no_grad()"
+            f"{_operator_in_torch(api)}, pass {name}.detach(), or call under torch.no_grad()"
         )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         raise TypeError(
@@ -198,7 +203,7 @@ def _from_torch(torch: Any, tensor: Any, name: str) -> Tensor:
         raise TypeError(
             f"{name} is no plain torch tensor ({type(tensor).__name__}), or PyTorch is tracing: anycann's plain functions only see "
             "memory, not what fake tensors, vmap, make_fx, DTensor and the like make of it. Import anycann.torch and call the operator "
-            "as torch.ops.anycann.NAME"
+            f"as {_operator_in_torch(api)}"
         )
     name_of_dtype = str(tensor.dtype).removeprefix("torch.")
     dtype = dtypes.DTYPES.get(name_of_dtype) or dtypes.unknown(name_of_dtype, tensor.element_size())
@@ -214,7 +219,7 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
         return _from_numpy(array, name, api)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return _from_torch(torch, array, name)
+        return _from_torch(torch, array, name, api)
     if hasattr(array, "__dlpack__"):
         from anycann import dlpack
 
@@ -228,7 +233,7 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
         return _from_numpy(view, name, api, owner=(array, view))
     if hasattr(array, "__cuda_array_interface__"):
         tensor = cuda.described(array, name)
-        return _from_torch(sys.modules["torch"], tensor, name)
+        return _from_torch(sys.modules["torch"], tensor, name, api)
     raise TypeError(
         f"{api}: {name} must be an array (NumPy, torch, or one with __dlpack__, __array_interface__ or __cuda_array_interface__); "
         f"got {type(array).__name__}"
