@@ -274,7 +274,7 @@ def test_a_wrong_environment_is_an_error_that_names_it_at_the_first_use() -> Non
     )
     result = ask(program, ANYCANN_PRODUCT="Ascend9000")
     assert result.returncode == 0
-    assert result.stdout.startswith("ValueError ANYCANN_PRODUCT: ")
+    assert result.stdout.startswith("SettingError ANYCANN_PRODUCT: ")
     assert "Ascend9000" in result.stdout
     assert "Ascend910B1" in result.stdout
 

@@ -453,6 +453,38 @@ def test_settings_reach_the_program(run: Run, tmp_path: Path, monkeypatch: pytes
     assert run(script).out == "['', None, None]\n"
 
 
+@pytest.mark.parametrize(("variable", "said"), [("ANYCANN_PRODUCT", "no product is called 'x'"), ("ANYCANN_NUM_THREADS", "a whole number")])
+def test_a_variable_that_means_nothing_is_refused_by_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    """It was said to be a fault of anycann, to be reported, with a traceback."""
+    source = write(
+        tmp_path / "main.cpp",
+        """
+        #include "acl/acl.h"
+        #include "aclnnop/aclnn_gelu_v2.h"
+        int main()
+        {
+            int64_t shape[] = {1 << 20}, one[] = {1};
+            void *memory = nullptr;
+            aclrtSetDevice(0);
+            aclrtMalloc(&memory, 8 << 20, ACL_MEM_MALLOC_HUGE_FIRST);
+            aclTensor *x = aclCreateTensor(shape, 1, ACL_FLOAT, one, 0, ACL_FORMAT_ND, shape, 1, memory);
+            aclTensor *y = aclCreateTensor(shape, 1, ACL_FLOAT, one, 0, ACL_FORMAT_ND, shape, 1, (char *)memory + (4 << 20));
+            aclOpExecutor *executor = nullptr;
+            uint64_t size = 0;
+            return aclnnGeluV2GetWorkspaceSize(x, 0, y, &size, &executor) == ACLNN_ERR_PARAM_INVALID ? 7 : 1;
+        }
+        """,
+    )
+    monkeypatch.setenv(variable, "x")
+    done = run(source)
+    assert done.status == 7
+    assert done.err.startswith(f"aclnnGeluV2GetWorkspaceSize: {variable}")
+    assert said in done.err
+    assert "report" not in done.err
+
+
 def test_paths_of_the_caller_come_after_ours(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = write(tmp_path / "show.py", 'import os\nprint(os.environ["LD_LIBRARY_PATH"], os.environ["PYTHONPATH"])\n')
     monkeypatch.setenv("LD_LIBRARY_PATH", "/one:/two")

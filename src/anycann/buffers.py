@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from anycann.errors import SettingError
 from anycann.locks import shared
 
 __all__ = ["empty", "memory", "pool_limit", "release_buffers"]
@@ -21,11 +22,11 @@ PAGE = 4096  # results begin at a page: kernels write whole lines, none of them 
 
 
 def pool_limit() -> int:
-    """Bytes that are kept unused, at most. ValueError where ANYCANN_BUFFER_POOL is no number."""
+    """Bytes that are kept unused, at most. SettingError where ANYCANN_BUFFER_POOL is no number."""
     text = os.environ.get("ANYCANN_BUFFER_POOL", "").strip()
     if text:
         if not text.isdecimal():
-            raise ValueError(f"ANYCANN_BUFFER_POOL must be a number of bytes; got {text!r}")
+            raise SettingError(f"ANYCANN_BUFFER_POOL must be a number of bytes; got {text!r}")
         return int(text)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 << 30
     return min(1 << 30, memory // 8)

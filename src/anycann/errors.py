@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-__all__ = ["CODES", "AclnnError", "Status", "status"]
+__all__ = ["CODES", "AclnnError", "SettingError", "Status", "status"]
 
 
 class Status(NamedTuple):
@@ -128,6 +128,10 @@ def status(code: int | str) -> Status:
     if isinstance(code, str) and not code.lstrip("-").isdigit():
         return {row.name: row for row in CODES.values()}[code.upper()]
     return CODES[int(code)]
+
+
+class SettingError(ValueError):
+    """A variable of the environment has a value that means nothing; str() begins with its name."""
 
 
 class AclnnError(ValueError):

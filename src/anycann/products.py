@@ -3,6 +3,8 @@
 import os
 from typing import NamedTuple
 
+from anycann.errors import SettingError
+
 __all__ = ["PRODUCTS", "Product", "current", "find", "set_product", "soc_name"]
 
 
@@ -83,7 +85,7 @@ def _in_force() -> tuple[Product, str]:
         try:
             _chosen = (find(name), name)
         except ValueError as error:
-            raise ValueError(f"ANYCANN_PRODUCT: {error}") from None
+            raise SettingError(f"ANYCANN_PRODUCT: {error}") from None
     return _chosen
 
 

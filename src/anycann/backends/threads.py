@@ -3,16 +3,14 @@
 import os
 from collections.abc import Callable
 
+from anycann.errors import SettingError
+
 __all__ = ["get_num_threads", "group_size", "set_num_threads", "when_changed"]
+
+MOST = 1024
 
 _chosen: int | None = None
 _told: list[Callable[[], None]] = []
-
-
-def _checked(value: int, source: str) -> int:
-    if not 1 <= value <= 1024:
-        raise ValueError(f"{source} must be between 1 and 1024; got {value}")
-    return value
 
 
 def set_num_threads(n: int) -> None:
@@ -20,7 +18,9 @@ def set_num_threads(n: int) -> None:
     global _chosen
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"set_num_threads takes an int; got {type(n).__name__}")
-    before, _chosen = _chosen, _checked(n, "the number of threads")
+    if not 1 <= n <= MOST:
+        raise ValueError(f"the number of threads must be between 1 and {MOST}; got {n}")
+    before, _chosen = _chosen, n
     if _chosen != before:
         for call in _told:
             call()
@@ -37,9 +37,9 @@ def get_num_threads() -> int:
     if _chosen is None:
         text = os.environ.get("ANYCANN_NUM_THREADS", "").strip()
         if text:
-            if not text.isdecimal():
-                raise ValueError(f"ANYCANN_NUM_THREADS must be a whole number between 1 and 1024; got {text!r}")
-            _chosen = _checked(int(text), "ANYCANN_NUM_THREADS")
+            if not (text.isdecimal() and 1 <= int(text) <= MOST):
+                raise SettingError(f"ANYCANN_NUM_THREADS must be a whole number between 1 and {MOST}; got {text!r}")
+            _chosen = int(text)
         else:
             _chosen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _chosen

@@ -6,7 +6,7 @@ import traceback
 
 from anycann.device.calls import call
 from anycann.device.switches import is_on
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, SettingError
 
 __all__ = ["fault", "recent", "remember"]
 
@@ -32,7 +32,11 @@ def remember(error: BaseException | str) -> None:
 
 
 def fault(error: BaseException, api: str, status: int) -> int:
-    """Say that anycann itself failed, and where; what to answer."""
+    """Say that anycann itself failed, and where, or that a variable has a wrong value; what to answer."""
+    if isinstance(error, SettingError):
+        code = 161002 if api.startswith("aclnn") else 100000
+        remember(AclnnError(code, api, f"{error}"))
+        return code if status else 0
     traceback.print_exception(error, file=sys.stderr)
     said = f"anycann itself failed with {error!r}; the traceback is on the standard error stream. Please report it."
     remember(AclnnError(status or 561000, api, said))
