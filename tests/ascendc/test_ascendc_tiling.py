@@ -212,6 +212,59 @@ def test_plain_structs_of_the_kernel(make, tmp_path):
     assert out[0] == 7.5
 
 
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [
+        ("struct T { uint32_t rows, cols = 1;\n std::int64_t offsets[2], last;\n};", 32),
+        ("struct alignas(64) T { unsigned int rows; uint32_t cols; uint64_t offsets[2], last; };", 64),
+        ("typedef struct { int rows, cols; int64_t offsets[2]; int64_t last; } T;", 32),
+    ],
+)
+def test_plain_structs_as_they_are_written(make, tmp_path, head, size):
+    struct = parse_definitions(head, "T")
+    assert (list(struct.offsets), struct.size) == (["rows", "cols", "offsets", "last"], size)
+    body = "GET_TILING_DATA_WITH_STRUCT(T, t, tiling); ((__gm__ int64_t*)y)[0] = t.rows * t.cols + t.offsets[1] + t.last;"
+    out = np.zeros(1, np.int64)
+    make(body, "GM_ADDR y, GM_ADDR tiling", head=head, tiling=(tmp_path / "kernel.cpp", "T")).kernel[1](
+        out, {"rows": 2, "cols": 3, "offsets": [1, 10], "last": 100}
+    )
+    assert out[0] == 116
+
+
+def test_members_that_are_not_read_are_named():
+    text = "struct Other { Pipe* pipe; }; struct T { int n; }; struct U { float scales[N]; };"
+    assert parse_definitions(text, "T").size == 4
+    with pytest.raises(ValueError, match=r"tiling struct U has a member that is not read: `float scales\[N\];`"):
+        parse_definitions(text, "U")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"n": 3, "scale": 2.5},
+        np.array([(3, 2.5)], "u4, f4"),
+        np.array((3, 2.5), "u4, f4"),
+        np.array((3, 2.5), "u4, f4")[()],
+        np.array([(3, 2.5)], "u4, f4").tobytes(),
+    ],
+)
+def test_structs_by_value(make, value):
+    head = "struct T { uint32_t n; float scale; };"
+    module = make("((__gm__ float*)y)[0] = t.n * t.scale;", "GM_ADDR y, T t", head=head, tiling={"n": "uint32_t", "scale": "float"})
+    y = np.zeros(1, np.float32)
+    module.kernel[1](y, value)
+    assert y[0] == 7.5
+
+
+@pytest.mark.parametrize(
+    ("value", "got"), [(3, "int"), (np.zeros(2, "u4, f4"), "ndarray"), (np.zeros(1, "u4"), "ndarray"), (None, "NoneType")]
+)
+def test_what_is_no_struct_is_said(make, value, got):
+    module = make("", "GM_ADDR y, T t", head="struct T { uint32_t n; float scale; };")
+    with pytest.raises(TypeError, match=f"kernel: t takes a struct: a dict of its fields, a record of NumPy or bytes; got {got}$"):
+        module.kernel[1](np.zeros(1, np.float32), value)
+
+
 def test_wrong_values_are_named():
     struct = describe({"n": "uint8_t", "scale": "float"})
     with pytest.raises(ValueError, match="lacks scale and has no field total; its fields are n, scale"):

@@ -220,7 +220,10 @@ def _struct_bytes(kernel: Kernel, name: str, value: Mapping[str, Any] | bytes) -
 
 def _value(kernel: Kernel, name: str, kind: str, size: int, value: Any) -> Any:
     if kind == "=struct":
-        data = value.tobytes() if isinstance(value, np.void) else _struct_bytes(kernel, name, value)
+        record = isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None and value.size == 1)
+        if not record and not isinstance(value, (Mapping, bytes)):
+            raise TypeError(f"{name} takes a struct: a dict of its fields, a record of NumPy or bytes; got {type(value).__name__}")
+        data = value.tobytes() if record else _struct_bytes(kernel, name, value)
         if len(data) != size:
             raise ValueError(f"{name} is a struct of {size} bytes; got {len(data)}")
     else:

@@ -58,11 +58,11 @@ class Field:
 class Struct:
     """A C struct. `emit` says whether anycann declares it for the kernel, or the kernel's own sources do."""
 
-    def __init__(self, name: str, fields: tuple[Field, ...], emit: bool = True) -> None:
+    def __init__(self, name: str, fields: tuple[Field, ...], emit: bool = True, align: int = 1) -> None:
         if not fields:
             raise ValueError(f"the tiling struct {name} has no fields")
         self.name, self.fields, self.emit = name, fields, emit
-        self.align = max(field.align for field in fields)
+        self.align = max(align, *(field.align for field in fields))
         self.offsets: dict[str, int] = {}
         end = 0
         for field in fields:
@@ -194,8 +194,24 @@ def describe(fields: Mapping[str, Any], name: str = "AnycannTilingData", structs
 
 _MACRO = re.compile(r"BEGIN_TILING_DATA_DEF\(\s*(\w+)\s*\)(.*?)END_TILING_DATA_DEF", re.DOTALL)
 _MEMBER = re.compile(r"TILING_DATA_FIELD_DEF(_ARR|_STRUCT)?\(\s*([^()]*?)\s*\)")
-_PLAIN = re.compile(r"\bstruct\s+(\w+)\s*\{([^{}]*)\}\s*;")
-_PLAIN_MEMBER = re.compile(r"([\w:]+(?:\s+int)?)\s+(\w+)\s*(?:\[(\d+)\])?\s*(?:=[^;]*)?;")
+_PLAIN = re.compile(r"\b(typedef\s+)?struct\s*(?:alignas\s*\(\s*(\d+)\s*\))?\s*(\w*)\s*\{([^{}]*)\}\s*(\w*)\s*;")
+_PLAIN_TYPE = re.compile(r"(unsigned\s+int|[\w:]+)\s+(?=\w)")
+_PLAIN_NAME = re.compile(r"(\w+)\s*(?:\[\s*(\d+)\s*\])?\s*(?:=.*)?", re.DOTALL)
+
+
+def _plain_fields(owner: str, body: str, structs: Mapping[str, Struct]) -> Iterator[Field]:
+    """The members of a plain struct, those of `uint32_t rows, columns = 1;` too."""
+    body = re.sub(r"^\s*#.*$", "", body, flags=re.MULTILINE)
+    for member in filter(None, (" ".join(part.split()) for part in body.split(";"))):
+        kind = _PLAIN_TYPE.match(member)
+        names = [_PLAIN_NAME.fullmatch(part.strip()) for part in member[kind.end() :].split(",")] if kind else [None]
+        for found in names:
+            if kind is None or found is None:
+                raise ValueError(
+                    f"the tiling struct {owner} has a member that is not read: `{member};`. "
+                    "Describe the struct by tiling={...}, or name another by tiling=(source, name)"
+                )
+            yield _field(owner, found[1], (kind[1], int(found[2])) if found[2] else kind[1], structs)
 
 
 def parse_definitions(text: str, name: str | None = None) -> Struct:
@@ -215,11 +231,17 @@ def parse_definitions(text: str, name: str | None = None) -> Struct:
             members.append(_field(struct_name, parts[-1], kind, structs))
         found.append(Struct(struct_name, tuple(members)))
         structs[struct_name] = found[-1]
-    for struct_name, body in [] if found else _PLAIN.findall(text):
-        body = re.sub(r"^\s*#.*$", "", body, flags=re.MULTILINE)
-        fields = tuple(_field(struct_name, n, (k, int(c)) if c else k, structs) for k, n, c in _PLAIN_MEMBER.findall(body))
-        found.append(Struct(struct_name, fields, emit=False))
-        structs[struct_name] = found[-1]
+    unread: dict[str, ValueError] = {}
+    for typedef, align, tag, body, alias in [] if found else _PLAIN.findall(text):
+        struct_name = alias if typedef else tag
+        try:
+            found.append(Struct(struct_name, tuple(_plain_fields(struct_name, body, structs)), emit=False, align=int(align or 1)))
+            structs[struct_name] = found[-1]
+        except ValueError as error:
+            unread[struct_name] = error
+    for struct_name, mistake in unread.items():
+        if name in (None, struct_name):
+            raise mistake
     if name is not None:
         chosen = [s for s in found if s.name == name]
     else:
