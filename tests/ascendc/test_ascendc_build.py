@@ -27,6 +27,8 @@ AscendC::DataCopy(t, from, n); queue.EnQue(t); t = queue.DeQue<T>(); AscendC::Da
     [
         ("AscendC::Mmad(1, 2);", "AscendC::Mmad is not supported by anycann"),
         ("AscendC::Sort<float, true>(1, 2);", "AscendC::Sort is not supported by anycann"),
+        ("AscendC::SetAtomicMax<float>();", "AscendC::SetAtomicMax is not supported by anycann"),
+        ("AscendC::LocalTensor<half> t; AscendC::Sigmoid<half>(t, t, 16);", "AscendC::Sigmoid is not supported by anycann"),
         ("AscendC::Frobnicate(1);", r"AscendC::Frobnicate is not supported by anycann \(docs/ascendc.md lists what is\)"),
         ("AscendC::TSCM<int> t;", "AscendC::TSCM is not supported by anycann"),
         ("AscendC::TQue<AscendC::QuePosition::A1, 1> q;", "the cube positions"),

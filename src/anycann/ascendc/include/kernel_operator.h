@@ -2,10 +2,9 @@
 #ifndef ANYCANN_KERNEL_OPERATOR_H
 #define ANYCANN_KERNEL_OPERATOR_H
 
-#include <cstdio>
-
 #include "emu/layernorm.h"
 #include "emu/launch.h"
+#include "emu/print.h"
 #include "emu/unsupported.h"
 
 #endif

@@ -96,6 +96,13 @@ struct BrcbRepeatParams {
     BrcbRepeatParams(int dstBlk, int dstRep) : dstBlkStride(dstBlk), dstRepStride(dstRep) {}
 };
 
+// Kinds of cores, and which one this is: g_coreType below.
+constexpr int32_t MIX = 0;
+constexpr int32_t AIC = 1;
+constexpr int32_t AIV = 2;
+
+using TEventID = int8_t;
+
 constexpr int32_t ONE_BLK_SIZE = 32;
 constexpr int32_t DEFAULT_C0_SIZE = 32;
 constexpr int32_t ONE_REPEAT_BYTE_SIZE = 256;
@@ -110,6 +117,10 @@ template <typename T> constexpr T DivCeil(T value, T step) { return (value + ste
 template <typename T> constexpr T CeilDivision(T value, T step) { return (value + step - 1) / step; }
 
 }  // namespace AscendC
+
+constexpr int32_t g_coreType = AscendC::AIV;
+#define ASCEND_IS_AIV constexpr (g_coreType == AscendC::AIV)
+#define ASCEND_IS_AIC constexpr (g_coreType == AscendC::AIC)
 
 enum event_t : int { EVENT_ID0, EVENT_ID1, EVENT_ID2, EVENT_ID3, EVENT_ID4, EVENT_ID5, EVENT_ID6, EVENT_ID7 };
 enum pipe_t : int { PIPE_S, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_ALL, PIPE_FIX };

@@ -8,6 +8,7 @@ namespace anycann {
 namespace emu {
 
 constexpr bool IsVector(AscendC::TPosition p) { return p == AscendC::TPosition::VECIN || p == AscendC::TPosition::VECOUT || p == AscendC::TPosition::VECCALC; }
+constexpr bool IsUser(AscendC::TPosition p) { return IsVector(p) || p == AscendC::TPosition::GM; }
 constexpr Pipe PipeInto(AscendC::TPosition p) { return p == AscendC::TPosition::VECIN ? Pipe::MTE2 : Pipe::V; }
 constexpr Pipe PipeOutOf(AscendC::TPosition p) { return p == AscendC::TPosition::VECOUT ? Pipe::MTE3 : Pipe::V; }
 
@@ -40,6 +41,19 @@ public:
     {
         return LocalTensor<T>(anycann::emu::QueueDeQue(queue_, Shape(), loc), dst);
     }
+    // For a buffer that is filled, computed on in place and emptied: which step ends (EnQue) and which begins (DeQue). GM to VECIN is a copy in,
+    // VECOUT to GM a copy out; what lies between is computed.
+    template <TPosition from, TPosition to, typename T>
+    bool EnQue(const LocalTensor<T>& tensor, anycann::emu::Loc loc = anycann::emu::Loc::current())
+    {
+        anycann::emu::QueueEnQue(queue_, Step<from, to>(), tensor.view(), loc);
+        return true;
+    }
+    template <TPosition from, TPosition to, typename T>
+    LocalTensor<T> DeQue(anycann::emu::Loc loc = anycann::emu::Loc::current())
+    {
+        return LocalTensor<T>(anycann::emu::QueueDeQue(queue_, Step<from, to>(), loc), dst);
+    }
     template <typename T>
     void FreeTensor(const LocalTensor<T>& tensor, anycann::emu::Loc loc = anycann::emu::Loc::current())
     {
@@ -56,6 +70,14 @@ private:
     static constexpr anycann::emu::QueueShape Shape()
     {
         return {static_cast<int>(src), depth, anycann::emu::PipeInto(src), anycann::emu::PipeOutOf(dst), false};
+    }
+    template <TPosition from, TPosition to>
+    static constexpr anycann::emu::QueueShape Step()
+    {
+        static_assert(anycann::emu::IsUser(from) && anycann::emu::IsUser(to),
+                      "anycann emulates the vector core: EnQue and DeQue go between GM, VECIN, VECCALC and VECOUT");
+        using anycann::emu::Pipe;
+        return {static_cast<int>(src), depth, from == TPosition::GM ? Pipe::MTE2 : Pipe::V, to == TPosition::GM ? Pipe::MTE3 : Pipe::V, false};
     }
     anycann::emu::Queue* queue_ = nullptr;
 };

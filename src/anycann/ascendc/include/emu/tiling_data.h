@@ -61,10 +61,4 @@ enum AnycannTemplateType {
     C_DT_INT64 = 9, C_DT_UINT64 = 10, C_DT_BOOL = 12, C_DT_BF16 = 27,
 };
 
-#define PRINTF(...) std::printf(__VA_ARGS__)
-#ifndef ASSERT
-#define ASSERT(condition) \
-    ((condition) ? static_cast<void>(0) : anycann::emu::Stop("assert", anycann::emu::Loc::current(), "ASSERT", "%s", #condition " does not hold"))
-#endif
-
 #endif

@@ -5,10 +5,10 @@
 #include "emu/names.h"
 
 #define ANYCANN_UNSUPPORTED(NAME)                                                                                                  \
-    template <typename... A>                                                                                                       \
+    template <typename... T, typename... A>                                                                                        \
     void NAME(A&&...)                                                                                                              \
     {                                                                                                                              \
-        static_assert(anycann::emu::AlwaysFalse<A...>::value, "AscendC::" #NAME " is not supported by anycann");                   \
+        static_assert(anycann::emu::AlwaysFalse<T..., A...>::value, "AscendC::" #NAME " is not supported by anycann");             \
     }                                                                                                                              \
     template <auto first, auto... more, typename... A>                                                                             \
     void NAME(A&&...)                                                                                                              \

@@ -1,0 +1,75 @@
+// What a kernel says and claims: PRINTF, printf, ASSERT, ascendc_assert.
+#ifndef ANYCANN_EMU_PRINT_H
+#define ANYCANN_EMU_PRINT_H
+
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+
+#include "emu/names.h"
+
+namespace anycann {
+namespace emu {
+
+// printf takes numbers of C only: the types of two bytes print as floats.
+template <typename T>
+T Printable(T value) { return value; }
+inline float Printable(half value) { return value; }
+inline float Printable(bfloat16_t value) { return value; }
+
+inline int Print(const char* format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int printed = std::vprintf(format, arguments);
+    va_end(arguments);
+    return printed;
+}
+
+inline std::string Written(const char* format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return text;
+}
+
+inline void Claim(const char* api, const Loc& loc, const char* condition, bool holds)
+{
+    if (!holds) {
+        Stop("assert", loc, api, "%s does not hold", condition);
+    }
+}
+// With a message and its values; the text of the condition is what stands before the message.
+template <typename... A>
+void Claim(const char* api, const Loc& loc, const char* arguments, bool holds, const char* format, A... values)
+{
+    if (!holds) {
+        const std::string all = arguments;
+        Stop("assert", loc, api, "%s does not hold: %s", all.substr(0, all.find(", \"")).c_str(), Written(format, Printable(values)...).c_str());
+    }
+}
+
+}  // namespace emu
+}  // namespace anycann
+
+namespace AscendC {
+
+// To the standard output of the program; half and bfloat16_t are floats for the format.
+template <typename... A>
+int PRINTF(const char* format, A... values) { return anycann::emu::Print(format, anycann::emu::Printable(values)...); }
+template <typename... A>
+int printf(const char* format, A... values) { return anycann::emu::Print(format, anycann::emu::Printable(values)...); }
+
+}  // namespace AscendC
+
+using AscendC::PRINTF;
+
+#ifndef ASSERT
+#define ASSERT(...) anycann::emu::Claim("ASSERT", anycann::emu::Loc::current(), #__VA_ARGS__, __VA_ARGS__)
+#endif
+#define ascendc_assert(...) anycann::emu::Claim("ascendc_assert", anycann::emu::Loc::current(), #__VA_ARGS__, __VA_ARGS__)
+
+#endif
