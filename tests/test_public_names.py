@@ -94,6 +94,17 @@ def test_the_package_has_exactly_these_names() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", anycann.__version__)
 
 
+def test_doors_are_there_without_an_import_of_their_own() -> None:
+    program = (
+        "import sys, anycann\n"
+        "doors = 'aclnn', 'acl', 'ascendc'\n"
+        "print(any(f'anycann.{door}' in sys.modules for door in doors), hasattr(anycann, 'door'), hasattr(anycann, 'os'))\n"
+        "print(anycann.aclnn.Stream.__name__, anycann.acl.init.__name__, anycann.ascendc.build.__name__)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.split("\n") == ["False False False", "Stream init build", ""]
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signatures_of_the_operators(name: str) -> None:
     by_position, by_name = FUNCTIONS[name]

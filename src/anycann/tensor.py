@@ -198,7 +198,8 @@ def _from_torch(torch: Any, tensor: Any, name: str, api: str) -> Tensor:
             f"{name} must be a strided torch tensor, not sparse, quantized, or lazily conjugated or negated; got {tensor.layout}"
         )
     if not (tensor.is_cpu or tensor.is_cuda):
-        raise RuntimeError(f"{name} is on device {tensor.device}, and anycann runs on CPUs and CUDA devices: pass {name}.cpu()")
+        mend = f"call {_operator_in_torch(api)}, which infers shapes" if tensor.is_meta else f"pass {name}.cpu()"
+        raise RuntimeError(f"{name} is on device {tensor.device}, and anycann runs on CPUs and CUDA devices: {mend}")
     if not is_plain(tensor):
         raise TypeError(
             f"{name} is no plain torch tensor ({type(tensor).__name__}), or PyTorch is tracing: anycann's plain functions only see "

@@ -79,7 +79,7 @@ def explain_command(code: Annotated[str, typer.Argument(metavar="CODE", help="A 
 
 @app.command("check")
 def check_command(
-    op: Annotated[str | None, typer.Argument(metavar="[OP]", help="Only this operator.")] = None,
+    op: Annotated[str | None, typer.Argument(metavar="OP", help="Only this operator.")] = None,
     json: Json = None,
     every: Annotated[bool, typer.Option("--all", help="Every workload, also those of more than 4 million elements.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,

@@ -37,7 +37,7 @@ BUSY = 0.3  # load of each core from which on timings are doubtful
 
 
 def bench_command(
-    op: Annotated[str | None, typer.Argument(metavar="[OP]", help="Only this operator.")] = None,
+    op: Annotated[str | None, typer.Argument(metavar="OP", help="Only this operator.")] = None,
     json: Json = None,
     plot: Annotated[
         str | None,

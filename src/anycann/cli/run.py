@@ -180,7 +180,8 @@ def _show_commands() -> None:
 
 def run_command(
     words: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM... [ARGS]...", help="Sources with flags of the compiler, a script or an executable.")
+        list[str],
+        typer.Argument(metavar="PROGRAM", help="Sources with flags of the compiler, a script or an executable; then what it is given."),
     ],
     check: Annotated[bool, typer.Option("--check", help="Watch the program's calls for mistakes that a device does not notice.")] = False,
     fast: Annotated[bool, typer.Option("--fast", help="Kernels: without the check of what instructions read and write.")] = False,
