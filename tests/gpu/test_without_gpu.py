@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 import anycann
 from anycann import aclnn
+from anycann.tensor import _from_torch
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -36,8 +38,13 @@ def test_arrays_of_a_gpu_that_torch_does_not_find(protocol: str, place: str) -> 
 
 
 def test_other_devices_are_named() -> None:
-    with pytest.raises(RuntimeError, match=r"self is on device meta, and anycann runs on CPUs and CUDA devices: pass self\.cpu\(\)"):
+    there = "self is on device {}, and anycann runs on CPUs and CUDA devices: "
+    with pytest.raises(RuntimeError, match=there.format("meta") + r"call torch\.ops\.anycann\.gelu_backward_v2, which infers shapes"):
         anycann.gelu_backward_v2(torch.ones(4), torch.ones(4, device="meta"))
+    apple = SimpleNamespace(device="mps:0", layout=torch.strided, is_conj=lambda: False, is_neg=lambda: False)
+    vars(apple).update(dict.fromkeys(("requires_grad", "is_quantized", "is_cpu", "is_cuda", "is_meta"), False))
+    with pytest.raises(RuntimeError, match=there.format("mps:0") + r"pass self\.cpu\(\)"):
+        _from_torch(torch, apple, "self", "anycann.gelu_backward_v2")
 
 
 def test_nothing_of_the_gpu_is_imported_for_the_cpu() -> None:
