@@ -6,7 +6,7 @@ import inspect
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_origin
 
 import numpy as np
@@ -100,6 +100,31 @@ def clean_up(name: str, found: Any) -> None:
         assert acl.destroy_data_buffer(found) == 0
     if name == "init":
         assert acl.finalize() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: acl.rt.memcpy(1, 16, np.zeros(4), 16, 1),
+            TypeError,
+            "acl.rt.memcpy: src must be an int; got ndarray: pass acl.util.numpy_to_ptr(array) for the address of its memory",
+        ),
+        (lambda: acl.rt.free(None), TypeError, "acl.rt.free: dev_ptr must be an int; got NoneType"),
+        (lambda: acl.rt.memcpy(1, 16), TypeError, "acl.rt.memcpy: missing a required argument: 'src'"),
+        (
+            lambda: acl.rt.set_device(2**40),
+            OverflowError,
+            "acl.rt.set_device: device_id: 1099511627776 does not fit into the 32 bits of an int",
+        ),
+        (lambda: acl.init(3), TypeError, "acl.init: config_path must be a str, the path of a file, or None; got int"),
+        (lambda: acl.float_to_float16("x"), TypeError, "acl.float_to_float16: value must be a number; got str"),
+    ],
+)
+def test_arguments_of_other_types_are_named(call: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == text
 
 
 @by_function

@@ -18,27 +18,42 @@ _SIGNED = frozenset(("deviceId", "timeout", "value", "kind", "policy", "attr", "
 Table = Mapping[str, tuple[str, int]]
 
 
-def _word(value: Any) -> int:
+def _index(value: Any, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        mend = "" if not hasattr(value, "__array_interface__") else ": pass acl.util.numpy_to_ptr(array) for the address of its memory"
+        raise TypeError(f"{name} must be an int; got {type(value).__name__}{mend}") from None
+
+
+def _word(value: Any, name: str) -> int:
     """A handle, an address, a size: 64 bits, as C takes them from Python."""
-    return operator.index(value) % 2**64
+    return _index(value, name) % 2**64
 
 
-def _int32(value: Any) -> int:
-    number = operator.index(value)
+def _int32(value: Any, name: str) -> int:
+    number = _index(value, name)
     if not -(2**31) <= number < 2**31:
-        raise OverflowError(f"{number} does not fit into the 32 bits of an int")
+        raise OverflowError(f"{name}: {number} does not fit into the 32 bits of an int")
     return number
 
 
-def _text(value: Any) -> str | None:
+def _float(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number; got {type(value).__name__}") from None
+
+
+def _text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"a path must be a str or None; got {type(value).__name__}")
+        raise TypeError(f"{name} must be a str, the path of a file, or None; got {type(value).__name__}")
     return value
 
 
-def _conversion(parameter: inspect.Parameter) -> Callable[[Any], Any]:
+def _conversion(parameter: inspect.Parameter) -> Callable[[Any, str], Any]:
     if parameter.annotation is float:
-        return float
+        return _float
     if parameter.annotation is not int:
         return _text
     return _int32 if parameter.name in _SIGNED else _word
@@ -54,6 +69,7 @@ def _status(api: str, error: Exception) -> int:
 
 def _function(name: str, module: str, c_name: str, outputs: int) -> Callable[..., Any]:
     call = device.CALLS[c_name]
+    public = f"{module.removeprefix('anycann.')}.{name}"
     given = inspect.signature(call).parameters.values()
     conversions = [_conversion(parameter) for parameter in given]
     signature = inspect.Signature(
@@ -64,9 +80,12 @@ def _function(name: str, module: str, c_name: str, outputs: int) -> Callable[...
     )
 
     def function(*args: Any) -> Any:
-        bound = signature.bind(*args)
-        bound.apply_defaults()
-        values = [convert(value) for convert, value in zip(conversions, bound.args, strict=True)]
+        try:
+            bound = signature.bind(*args)
+            bound.apply_defaults()
+            values = [convert(value, parameter) for convert, value, parameter in zip(conversions, bound.args, bound.arguments, strict=True)]
+        except (TypeError, OverflowError) as error:
+            raise type(error)(f"{public}: {error}") from None
         try:
             result, status = call(*values), 0
         except Exception as error:
