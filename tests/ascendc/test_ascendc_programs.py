@@ -339,6 +339,6 @@ def test_a_runtime_library_takes_launches_and_knows_device_memory(tmp_path, capf
     assert ascendc.run_program(program, ["device"]) == 0
     assert capfd.readouterr().out == "1 0 7\n"
     assert ascendc.run_program(program, ["host"]) == 1
-    assert "not device memory: a host pointer, or memory that was freed" in capfd.readouterr().err
+    assert "not device memory: past the end of an allocation, a host pointer, or memory that was freed" in capfd.readouterr().err
     assert ascendc.run_program(program, ["past"]) == 1
     assert "touches bytes 0 to 95 of device memory of 64 bytes" in capfd.readouterr().err

@@ -310,7 +310,7 @@ static void CheckDeviceBlock(Core& core, std::int64_t begin, std::int64_t end, c
     void* base = nullptr;
     std::size_t bytes = 0;
     if (anycann_device_block(reinterpret_cast<const void*>(static_cast<std::intptr_t>(begin)), &base, &bytes) != 0) {
-        Fail(core, "gm-range", loc, api, nullptr, "the global address is not device memory: a host pointer, or memory that was freed");
+        Fail(core, "gm-range", loc, api, nullptr, "the global address is not device memory: past the end of an allocation, a host pointer, or memory that was freed");
     }
     const std::int64_t first = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(base));
     if (end > first + static_cast<std::int64_t>(bytes)) {
