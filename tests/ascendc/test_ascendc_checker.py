@@ -430,3 +430,38 @@ def test_buffers_of_a_queue_take_turns(make):
     x, y = arrays()
     make(body).kernel[1](x, y)
     assert y[:6].tolist() == [0, 32, 64, 0, 32, 64]
+
+
+def test_instructions_whose_places_hash_alike_are_told_apart(make):
+    """Line 100 with a name 31 bytes further on hashes as line 101 with the first name does."""
+    module = make(
+        QUEUES
+        + """
+    static const char names[] = "First\\0.........................Second";
+    const auto at = [](int line) { return anycann::emu::Loc{__FILE__, line}; };
+    AscendC::LocalTensor<float> u = out.AllocTensor<float>();
+    { anycann::emu::Op op(names, anycann::emu::Pipe::V, at(101)); op.Write(u.view(), 256); }
+    { anycann::emu::Op op(names + 31, anycann::emu::Pipe::V, at(100)); op.Write(t.view(), 256); }
+    t.GetValue(0);
+    out.FreeTensor(u);"""
+    )
+    (report,) = reports(module)
+    assert report.rule == "missing-sync"
+    assert "the buffer that Second (pipe V) wrote" in report.what
+
+
+def test_queues_that_are_initialised_on_one_line_have_their_names(make):
+    module = make("""
+    AscendC::TPipe pipe; AscendC::TQue<AscendC::TPosition::VECIN, 1> a[2], b;
+    pipe.InitBuffer(b, 1, 64); for (int i = 0; i < 2; ++i) { pipe.InitBuffer(a[i], 1, 32); }
+    AscendC::LocalTensor<float> t = a[1].AllocTensor<float>(), u = b.AllocTensor<float>();
+    b.EnQue(u); u = b.DeQue<float>(); b.FreeTensor(u); a[0].FreeTensor(t);""")
+    (report,) = reports(module)
+    assert report.rule == "wrong-queue"
+    assert report.queue == "queue a[i] (VECIN, 1 x 32 bytes, depth 1)"
+    module = make("""
+    AscendC::TPipe pipe; AscendC::TQue<AscendC::TPosition::VECIN, 1> a, b; AscendC::TBuf<> c;
+    pipe.InitBuffer(a, 1, 64); pipe.InitBuffer(b, 1, 32); pipe.InitBuffer(c, 32);
+    AscendC::LocalTensor<float> t = b.AllocTensor<float>(); b.EnQue(t); t = b.DeQue<float>(); b.FreeTensor(t);""")
+    summary = module.kernel[2](*arrays())
+    assert summary.queues == {"queue a (VECIN, 1 x 64 bytes, depth 1)": 0, "queue b (VECIN, 1 x 32 bytes, depth 1)": 1}

@@ -66,13 +66,11 @@ void Core::Begin(const std::shared_ptr<Launch>& l, std::int64_t b)
 
 std::uint32_t Core::SiteId(const char* api, const Loc& loc)
 {
-    const std::size_t key = reinterpret_cast<std::size_t>(loc.file) * 1000003u + static_cast<std::size_t>(loc.line) * 31u + reinterpret_cast<std::size_t>(api);
-    const auto found = siteIds.find(key);
-    if (found != siteIds.end()) {
-        return found->second;
+    const auto [found, added] = siteIds.try_emplace(Site{api, loc}, static_cast<std::uint32_t>(sites.size()));
+    if (added) {
+        sites.push_back(found->first);
     }
-    sites.push_back(Site{api, loc});
-    return siteIds[key] = static_cast<std::uint32_t>(sites.size() - 1);
+    return found->second;
 }
 
 void Core::Tick(const char* api, const Loc& loc)

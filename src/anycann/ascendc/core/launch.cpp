@@ -87,7 +87,7 @@ static void Merge(Launch& launch, Core& core)
     launch.instructions += core.instructions;
     for (const Queue& queue : core.queues) {
         if (!queue.shape.plain) {
-            const std::pair<const char*, int> place{queue.initialised.file, queue.initialised.line};
+            const std::tuple<const char*, int, int> place{queue.initialised.file, queue.initialised.line, queue.nth};
             auto found = launch.depths.find(place);
             if (found == launch.depths.end()) {
                 found = launch.depths.insert({place, Launch::Depth{QueueText(queue), 0}}).first;

@@ -101,11 +101,15 @@ Queue* PipeInit(const void* pipe, Queue* before, const QueueShape& shape, std::i
                     static_cast<long long>(number), static_cast<long long>(each), static_cast<long long>(core.used), static_cast<long long>(limit),
                     static_cast<long long>(limit - core.used), static_cast<long long>(core.launch->ubBytes), static_cast<long long>(core.launch->ubReserved)));
     }
+    const auto beside = std::count_if(core.queues.begin(), core.queues.end(), [&loc](const Queue& other) {
+        return !other.closed && other.initialised.line == loc.line && other.initialised.file == loc.file;
+    });
     core.queues.emplace_back();
     Queue& queue = core.queues.back();
     queue.shape = shape;
     queue.pipe = pipe;
     queue.initialised = loc;
+    queue.nth = static_cast<int>(beside);
     for (int i = 0; i < number; ++i) {
         Slot slot{};
         slot.owner = &queue;

@@ -98,18 +98,19 @@ static std::string SourceLine(const Loc& loc)
     return line;
 }
 
-// C++ keeps no names at run time: the name is the first argument of the InitBuffer call, read from the source.
+// C++ keeps no names at run time: the name is the first argument of the InitBuffer call, read from the source. Of several calls on a line the
+// queue's is the one that its number says; a call in a loop is met again and again.
 std::string QueueName(const Queue& queue)
 {
     const std::string line = SourceLine(queue.initialised);
-    std::size_t at = line.find("InitBuffer");
-    if (at == std::string::npos || (at = line.find('(', at)) == std::string::npos) {
-        return std::string();
+    std::vector<std::string> names;
+    for (std::size_t at = 0; (at = line.find("InitBuffer", at)) != std::string::npos && (at = line.find('(', at)) != std::string::npos;) {
+        const std::size_t end = line.find(',', at);
+        std::string name = end == std::string::npos ? std::string() : line.substr(at + 1, end - at - 1);
+        name.erase(std::remove_if(name.begin(), name.end(), [](unsigned char c) { return std::isspace(c) != 0; }), name.end());
+        names.push_back(name);
     }
-    const std::size_t end = line.find(',', at);
-    std::string name = end == std::string::npos ? std::string() : line.substr(at + 1, end - at - 1);
-    name.erase(std::remove_if(name.begin(), name.end(), [](unsigned char c) { return std::isspace(c) != 0; }), name.end());
-    return name;
+    return names.empty() ? std::string() : names[static_cast<std::size_t>(queue.nth) % names.size()];
 }
 
 std::string QueueText(const Queue& queue)
@@ -274,8 +275,12 @@ std::string FindingsJson(Launch& launch, bool abandoned)
                    static_cast<long long>(launch.ubPeak), static_cast<long long>(launch.UbLimit()), static_cast<long long>(launch.bytesRead),
                    static_cast<long long>(launch.bytesWritten), static_cast<long long>(launch.instructions));
     separator = "";
+    std::map<std::string, std::size_t> queues;  // those of an InitBuffer in a loop have one name
     for (const auto& depth : launch.depths) {
-        json += separator + Quoted(depth.second.queue) + ": " + std::to_string(depth.second.most);
+        queues[depth.second.queue] = std::max(queues[depth.second.queue], depth.second.most);
+    }
+    for (const auto& [queue, most] : queues) {
+        json += separator + Quoted(queue) + ": " + std::to_string(most);
         separator = ", ";
     }
     return json + "}}}";

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct Clock {
 struct Site {
     const char* api;
     Loc loc;
+    bool operator==(const Site& other) const { return api == other.api && loc.file == other.loc.file && loc.line == other.loc.line; }
+};
+struct SiteHash {
+    std::size_t operator()(const Site& site) const
+    {
+        return reinterpret_cast<std::size_t>(site.loc.file) * 1000003u + static_cast<std::size_t>(site.loc.line) * 31u + reinterpret_cast<std::size_t>(site.api);
+    }
 };
 
 enum class SlotState { Free, Occupied, Queued, Out, Plain };
@@ -54,6 +62,7 @@ struct Queue {
     std::deque<Slot> slots;
     std::deque<Slot*> fifo;
     std::size_t deepest = 0, next = 0;
+    int nth = 0;  // of the living ones that were initialised on this line
     bool closed = false;
 };
 
@@ -136,7 +145,7 @@ struct Launch {
         std::string queue;
         std::size_t most;
     };
-    std::map<std::pair<const char*, int>, Depth> depths;  // by the place of InitBuffer
+    std::map<std::tuple<const char*, int, int>, Depth> depths;  // by the place of InitBuffer and which it was there
     std::vector<Core*> active;
 
     std::int64_t UbLimit() const { return ubBytes - ubReserved; }
@@ -162,7 +171,7 @@ struct Core {
     std::unordered_map<std::int64_t, std::unique_ptr<Page>> pages;
     std::array<std::vector<GmAccess>, 3> accesses;
     std::vector<Site> sites;
-    std::unordered_map<std::size_t, std::uint32_t> siteIds;
+    std::unordered_map<Site, std::uint32_t, SiteHash> siteIds;
     std::uint32_t epoch = 0;
     const char* atomicType = nullptr;
     Loc atomicLoc{"", 0};
