@@ -23,6 +23,11 @@ by_operator = pytest.mark.parametrize("fact", TWO_PHASE, ids=lambda fact: fact.a
 NEEDED = 1000  # bytes of workspace that the kernel of `recorder` asks for
 
 
+def test_missing_arguments_are_named_with_the_function() -> None:
+    with pytest.raises(TypeError, match=r"^aclnnGeluV2GetWorkspaceSize: missing a required argument: 'y'$"):
+        aclnn.aclnnGeluV2GetWorkspaceSize(np.zeros(3, np.float32), 0)
+
+
 def refused(code: int, call: Callable[[], object], *words: str) -> None:
     """The call must be refused with this code, in a message that has these words and says what came."""
     with pytest.raises(anycann.AclnnError) as caught:

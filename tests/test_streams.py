@@ -166,6 +166,16 @@ def test_time_limits_that_are_none_are_refused(timeout: int) -> None:
     event.synchronize(-1)
 
 
+def test_time_limits_that_are_no_numbers() -> None:
+    limit: Any = "5"
+    with pytest.raises(TypeError, match=r"^Stream\.synchronize: timeout_ms must be a number of milliseconds or None; got str$"):
+        Stream().synchronize(limit)
+    event = Event()
+    event.record(Stream())
+    with pytest.raises(TypeError, match=r"^Event\.synchronize: timeout_ms must be a number of milliseconds or None; got str$"):
+        event.synchronize(limit)
+
+
 def test_a_time_limit_that_expires_has_a_code_and_the_work_goes_on() -> None:
     stream, event, gate, seen = Stream(), Event(), Gate(), []
     stream.submit(gate)

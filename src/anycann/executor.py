@@ -221,7 +221,10 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
 
     def get_workspace_size(*args: Any, product: str | None = None, **named: Any) -> tuple[int, Executor]:
         if named or len(args) != len(order):
-            args = signature.bind(*args, **named).args
+            try:
+                args = signature.bind(*args, **named).args
+            except TypeError as error:
+                raise TypeError(f"{api}: {error}") from None
         chosen = products.current() if product is None else products.find(product)
         try:
             key, addresses = describe(chosen, *args)

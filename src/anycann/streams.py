@@ -21,6 +21,8 @@ Task = Callable[[], None]
 def _seconds(timeout_ms: int | None, api: str) -> float | None:
     if timeout_ms is None or timeout_ms == -1:
         return None
+    if not isinstance(timeout_ms, float) and not hasattr(timeout_ms, "__index__"):
+        raise TypeError(f"{api}: timeout_ms must be a number of milliseconds or None; got {type(timeout_ms).__name__}")
     if timeout_ms == 0 or timeout_ms < -1:
         raise AclnnError(107000, api, f"timeout_ms must be positive, or None or -1 to wait without a limit; got {timeout_ms}")
     return timeout_ms / 1000
