@@ -23,6 +23,10 @@ by_operator = pytest.mark.parametrize("fact", TWO_PHASE, ids=lambda fact: fact.a
 NEEDED = 1000  # bytes of workspace that the kernel of `recorder` asks for
 
 
+def test_the_text_of_a_descriptor_does_not_show_its_elements() -> None:
+    assert "5.5" not in repr(aclnn.create_tensor((1,), "float32", data=np.array([5.5], np.float32)))
+
+
 def test_missing_arguments_are_named_with_the_function() -> None:
     with pytest.raises(TypeError, match=r"^aclnnGeluV2GetWorkspaceSize: missing a required argument: 'y'$"):
         aclnn.aclnnGeluV2GetWorkspaceSize(np.zeros(3, np.float32), 0)

@@ -94,7 +94,7 @@ def test_dtypes_that_follow_what_is_there() -> None:
     like = Same("x", also=("float32",))
     spec = contract(
         Tensor("x", "N", KINDS),
-        Tensor("w", "N", KINDS, dtype=like, optional=True),
+        Tensor("w", "N", (*KINDS, "bfloat16"), dtype=like, optional=True),
         Tensor("b", "N", KINDS, dtype=Same("w", otherwise=like), optional=True),
         Tensor("y", "N", KINDS, dtype=Promote(("x", "w")), output=True),
     )
@@ -102,7 +102,8 @@ def test_dtypes_that_follow_what_is_there() -> None:
     assert call(spec, x=half)["y"].dtype.name == "float16"
     assert call(spec, x=half, w=full)["y"].dtype.name == "float32"
     assert call(spec, x=half, b=full).get("b") is not None
-    refused(161002, r"w must have dtype float32, that of x \(float32\), or float32; got float16", spec, x=full, w=half)
+    refused(161002, r"w must have dtype float32, that of x \(float32\); got float16", spec, x=full, w=half)
+    refused(161002, r"w must have dtype float16, that of x \(float16\), or float32; got bfloat16", spec, x=half, w=((3,), "bfloat16"))
     refused(161002, r"b must have dtype float32, that of w \(float32\); got float16", spec, x=half, w=full, b=half)
 
 

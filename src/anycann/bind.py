@@ -153,7 +153,7 @@ class _Binding:
             if tensor.dtype != want and tensor.dtype.name not in also and not loose:
                 of = ", ".join(f"{self.shown(name)} ({self[name].dtype})" for name in self.related(rule))
                 how = "that of" if isinstance(rule, Same) else "the promotion of"
-                wider = "".join(f", or {name}" for name in also)
+                wider = "".join(f", or {name}" for name in also if name != want.name)
                 self.refuse(161002, param.name, f"must have dtype {want}, {how} {of}{wider}; got {tensor.dtype}", f"Use {want}.")
 
     def relation(self, param: Param) -> Same | Promote | None:

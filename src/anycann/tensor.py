@@ -61,7 +61,7 @@ class Tensor:
     storage: tuple[int, ...] | None = None  # None: the owner is an array, which vouches for its memory
     format: int = ND
     writable: bool = True
-    owner: object = None  # kept alive as long as the tensor
+    owner: object = field(default=None, repr=False)  # kept alive as long as the tensor
     device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
     start: int = field(init=False, repr=False)  # the address of element (0, 0, …)
