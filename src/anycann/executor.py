@@ -160,7 +160,7 @@ def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
 
 
 def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> tuple[Plan, Sequence[int], Sequence[Any]]:
-    """What phase 1 does with arguments of any kinds: the plan, the addresses of the tensors and what keeps them alive."""
+    """What phase 1 does with arrays among its arguments: the plan, the addresses of the tensors and what keeps them alive."""
     values, outs = args[: op.inputs], args[op.inputs :]
     for last in op.recent(api, values):
         found = last.recognise(values, outs, product)
@@ -171,30 +171,24 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
     if described is not None and plan is not None and not plan.outputs_meet(described[1]):
         op.remember(api, plan.recognition(op.is_attr, values, outs, product))
         return plan, described[1], args
-    plan, tensors = planned(op, api, args, product)
+    plan, tensors = _planned(op, api, args, product, None)
     if described is not None:
         op.keep((api, described[0]), plan)
-    return plan, [tensor.start if tensor else 0 for tensor in tensors], (*args, *tensors)
+    return plan, [tensor.start for tensor in tensors], (*args, *tensors)
 
 
-def planned(
-    op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None
-) -> tuple[Plan, Sequence[Tensor | None]]:
-    """Check the arguments of phase 1 against the contract and plan the call: the plan and the tensors.
+def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None) -> Plan:
+    """Check the arguments of phase 1, whose tensors are descriptors, against the contract and plan the call.
 
     Descriptors of other places in their storages, and otherwise as before, need no plan of their own, only a look at these places.
     """
     tensors = [value for value, param in zip(args, op.spec.params, strict=True) if not isinstance(param, Attr)]
-    try:
-        form, addresses = op.form_of(product, *args)
-    except OtherKindError:
-        return _planned(op, api, args, product, backend)
+    form, addresses = op.form_of(product, *args)
     plan = op.known((backend, form))
-    if plan is not None and not any(tensor and out_of_storage(tensor) for tensor in tensors) and not plan.outputs_meet(addresses):
-        return plan.moved(tensors), tensors
-    plan, found = _planned(op, api, args, product, backend)
-    op.keep((backend, form), plan)
-    return plan.moved(found), found
+    if plan is None or any(tensor and out_of_storage(tensor) for tensor in tensors) or plan.outputs_meet(addresses):
+        plan, _ = _planned(op, api, args, product, backend)
+        op.keep((backend, form), plan)
+    return plan.moved(tensors)  # a copy: the caller may change it
 
 
 def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None) -> tuple[Plan, Sequence[Tensor]]:
@@ -233,7 +227,7 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
             return plan.workspace_size, Executor(spec.name, plan, places, keep)
         known = op.known(key)
         if known is None or known.outputs_meet(addresses):
-            known, _ = planned(op, api, args, chosen)
+            known = planned(op, api, args, chosen)
             op.keep(key, known)
         return known.workspace_size, Executor(spec.name, known, addresses, args)
 

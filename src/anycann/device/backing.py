@@ -65,7 +65,7 @@ class Cpu:
 
     def plan(self, operator: Operator, api: str, args: Sequence[Any], product: Product) -> Plan:
         """Check the arguments of phase 1 and plan the call."""
-        return planned(operator, api, args, product)[0]
+        return planned(operator, api, args, product)
 
 
 class _Gpu(Cpu):
@@ -98,7 +98,7 @@ class _Gpu(Cpu):
     def plan(self, operator: Operator, api: str, args: Sequence[Any], product: Product) -> Plan:
         self.need(api)
         try:
-            return planned(operator, api, args, product, backend="gpu")[0]
+            return planned(operator, api, args, product, backend="gpu")
         except NotImplementedError as error:
             rule = f"{operator.spec.name} must have a kernel for CUDA devices; got ANYCANN_DEVICE={self.asked} and none in this version"
             raise AclnnError(NO_KERNEL, api, f"{rule}. Unset the variable to run it on the CPU.") from error

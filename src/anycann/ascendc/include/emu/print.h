@@ -26,16 +26,6 @@ inline int Print(const char* format, ...)
     return printed;
 }
 
-inline std::string Written(const char* format, ...)
-{
-    char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return text;
-}
-
 inline void Claim(const char* api, const Loc& loc, const char* condition, bool holds)
 {
     if (!holds) {
@@ -47,8 +37,8 @@ template <typename... A>
 void Claim(const char* api, const Loc& loc, const char* arguments, bool holds, const char* format, A... values)
 {
     if (!holds) {
-        const std::string all = arguments;
-        Stop("assert", loc, api, "%s does not hold: %s", all.substr(0, all.find(", \"")).c_str(), Written(format, Printable(values)...).c_str());
+        const std::string all = arguments, said = std::string("%s does not hold: ") + format;
+        Stop("assert", loc, api, said.c_str(), all.substr(0, all.find(", \"")).c_str(), Printable(values)...);
     }
 }
 
