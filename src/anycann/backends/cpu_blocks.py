@@ -27,6 +27,7 @@ from anycann.backends.cpu_simd import (
     LANES,
     Tag,
     absolute,
+    any_lane,
     bits,
     copy1,
     f32x16,
@@ -60,7 +61,7 @@ from anycann.tensor import Tensor
 __all__ = [
     "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in", "block_out",
     "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout", "layouts", "load_any", "near_rows",
-    "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "stack", "store_sums",
+    "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums",
     "streams", "sweep", "tile_in", "unload", "words_of",
 ]  # fmt: skip
 
@@ -427,6 +428,14 @@ def settled(tag: Tag, v: Any) -> Any:
     return from_bits(select(v == v, bits(v), splat_i(0x7FC00000))) if itemsize(tag) == 4 else v
 
 
+@device
+def settled_pair(tag: Tag, low: Any, high: Any) -> Any:
+    """`settled` of two vectors: one comparison, as hardly any has a NaN."""
+    if itemsize(tag) == 4 and any_lane((low != low) | (high != high)):
+        low, high = settled(tag, low), settled(tag, high)
+    return low, high
+
+
 def _two_at_once(compute: Any, two: Any, given: Any, i: int) -> Any:
     return two(given, i)
 
@@ -461,10 +470,11 @@ def sweep(
     while i < n:
         while i + 2 * LANES <= pairs:
             low, high = _two(compute, two, given, i)
+            low, high = settled_pair(tag, low, high)
             if stream:
-                store_line(tag, address, i, settled(tag, low), settled(tag, high))
+                store_line(tag, address, i, low, high)
             else:
-                store_pair(tag, address, i, settled(tag, low), settled(tag, high))
+                store_pair(tag, address, i, low, high)
             i += 2 * LANES
         while i + LANES <= limit:
             store(tag, address, i, settled(tag, compute(given, i, full)))

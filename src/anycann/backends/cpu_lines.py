@@ -10,7 +10,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import apart, by_tag, device
-from anycann.backends.cpu_blocks import settled
+from anycann.backends.cpu_blocks import settled_pair
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -112,6 +112,6 @@ def sweep_lines(compute: Callable[[Any, int, int], Any], given: Any, tag: Tag, a
         lines, k = address & 63 == 0, (address & 63) >> 2
     full = types.intp(LANES)
     for i in range(0, n, PAIR):
-        low, high = settled(tag, compute(given, i, full)), settled(tag, compute(given, i + LANES, full))
+        low, high = settled_pair(tag, compute(given, i, full), compute(given, i + LANES, full))
         before = put_pair(tag, address, i, low, high, (before, k), lines, False)
     keep_lines(memory, before, end_of(tag, address, n), k)
