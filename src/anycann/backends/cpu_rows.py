@@ -73,7 +73,7 @@ from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
 __all__ = [
-    "GRAIN", "RECORD", "Numbers", "gradients", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
+    "GRAIN", "RECORD", "Numbers", "gradients", "joins", "keeps", "piece_in", "piece_out", "piece_size", "put_piece", "record",
     "step_of", "weights",
 ]  # fmt: skip
 
@@ -84,6 +84,8 @@ _COPIES = 2 * TILE  # bytes of rows that are copied at once
 _STRIDE, _TALL, _ROWS = (RECORD // 8 - 3 + k for k in range(3))
 _MOST, _LEAST = 128, 8  # rows that are copied at once
 _SHORT = 1 << 14  # bytes of rows that are joined
+_KEPT = 1 << 13  # bytes of the products, or of the differences, that are kept: they stay in the nearest cache
+_BOTH_KEPT = 2 * _KEPT
 
 
 def record(tensor: Tensor, axes: int) -> list[int]:
@@ -235,54 +237,130 @@ def _exact_product(tag: Tag, x: Any, weight: Any) -> Any:
 
 
 def _rounded_product(tag: Tag, x: Any, weight: Any) -> Any:
-    return widen(x * weight)
+    return x * weight
 
 
 @by_tag
 def _product(tag: Tag, x: Any, weight: Any) -> Any:
-    """x * weight as float64, exactly where results are float32: their differences cancel."""
+    """x * weight: exactly, as float64, where results are float32, as their differences cancel."""
     return _exact_product if tag == F32 else _rounded_product
 
 
-@device
-def _difference(tag: Tag, x: Any, y: Any) -> Any:
-    """x - y as float64, exactly where results are float32."""
-    return widen(x) - widen(y) if itemsize(tag) == 4 else widen(x - y)
+def _exact_difference(tag: Tag, x: Any, centre: Any) -> Any:
+    return widen(x) - widen(centre)
 
 
-def _exact_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
-    c = widen(v) - widen(splat(centre))
-    return narrow(fma(widen(d) * w, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
-
-
-def _rounded_line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
-    line = fma(v - splat(centre), splat(np.float32(slope)), splat(np.float32(base)))
-    return fma(d * w, splat(np.float32(r)), line)
+def _rounded_difference(tag: Tag, x: Any, centre: Any) -> Any:
+    return x - centre
 
 
 @by_tag
-def _line(tag: Tag, d: Any, w: Any, v: Any, centre: float, r: float, slope: float, base: float) -> Any:
-    """d * w * r + (c * slope + base), c = v - centre."""
+def _difference(tag: Tag, x: Any, centre: Any) -> Any:
+    """x - centre: exactly, as float64, where results are float32."""
+    return _exact_difference if tag == F32 else _rounded_difference
+
+
+def _keep_wide(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+    store_f64(kept, i, a)
+    store_f64(kept + _KEPT, i, c)
+
+
+def _keep_short(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+    store(F32, kept, i, a)
+    store(F32, kept + _KEPT, i, c)
+
+
+def _keep_nothing(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+    pass
+
+
+@by_tag
+def _keep(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+    """Keep 16 products and differences where `kept` is not None."""
+    return _keep_nothing if kept == types.none else _keep_wide if tag == F32 else _keep_short  # type: ignore[return-value]
+
+
+def _wide_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+    return load_f64(kept, i), load_f64(kept + _KEPT, i)
+
+
+def _short_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+    return load(F32, kept, i), load(F32, kept + _KEPT, i)
+
+
+def _new_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+    a = _product(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m))
+    return a, _difference(tag, load_tail(tag, x, i, m), splat(centre))
+
+
+@by_tag
+def _parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+    """a = dy * weight and c = x - centre of m <= 16 elements from i on, which were kept, or are computed once more."""
+    return _new_parts if kept == types.none else _wide_parts if tag == F32 else _short_parts
+
+
+def _exact_line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
+    return narrow(fma(a, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
+
+
+def _rounded_line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
+    return fma(a, splat(np.float32(r)), fma(c, splat(np.float32(slope)), splat(np.float32(base))))
+
+
+@by_tag
+def _line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
+    """a * r + (c * slope + base)."""
     return _exact_line if tag == F32 else _rounded_line
 
 
 @device
-def _gradient(given: tuple[Tag, int, int, int, float, float, float, float], i: int, m: int) -> Any:
-    tag, dy, x, weight, centre, r, slope, base = given
-    return _line(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m), load_tail(tag, x, i, m), centre, r, slope, base)
+def _gradient(given: tuple[Tag, int | None, int, int, int, float, float, float, float], i: int, m: int) -> Any:
+    tag, kept, dy, x, weight, centre, r, slope, base = given
+    a, c = _parts(tag, kept, dy, x, weight, centre, i, m)
+    return _line(tag, a, c, r, slope, base)
+
+
+def _kept_single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+    return load(F32, kept + _KEPT, i)
+
+
+def _new_single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+    return load_tail(tag, x, i, m) - splat(centre)
+
+
+@by_tag
+def _single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+    """x - centre in float32."""
+    return _new_single if kept == types.none or tag == F32 else _kept_single
 
 
 @device
-def _scaled(given: tuple[Tag, int, float, float], i: int, m: int) -> Any:
-    tag, x, centre, scale = given
-    return (load_tail(tag, x, i, m) - splat(centre)) * splat(scale)
+def _scaled(given: tuple[Tag, int | None, int, float, float], i: int, m: int) -> Any:
+    tag, kept, x, centre, scale = given
+    return _single(tag, kept, x, centre, i, m) * splat(scale)
+
+
+def _wide_already(tag: Tag, v: Any) -> Any:
+    return v
+
+
+def _widened(tag: Tag, v: Any) -> Any:
+    return widen(v)
+
+
+@by_tag
+def _wide(tag: Tag, v: Any) -> Any:
+    """A product or a difference as float64."""
+    return _wide_already if tag == F32 else _widened
 
 
 @device
-def _summed(tag: Tag, totals: tuple[Any, Any, Any], d: Any, v: Any, weight: Any, centre: Any) -> tuple[Any, Any, Any]:
-    """The sums of a, a * c and c with those of 16 more elements."""
+def _summed(tag: Tag, totals: tuple[Any, Any, Any], kept: int | None, i: int, d: Any, v: Any, weight: Any, centre: Any) -> Any:
+    """The sums of a, a * c and c with those of 16 more elements, which are kept as the i-th and following ones."""
     total_a, total_ac, total_c = totals
-    a, c = _product(tag, d, weight), _difference(tag, v, centre)
+    short_a, short_c = _product(tag, d, weight), _difference(tag, v, centre)
+    _keep(tag, kept, i, short_a, short_c)
+    a, c = _wide(tag, short_a), _wide(tag, short_c)
     return total_a + a, fma(a, c, total_ac), total_c + c
 
 
@@ -297,6 +375,11 @@ def _add_columns(sums: tuple[int, int], d: Any, v: Any, centre: float, scale: fl
         first, second = load(F32, sums[0], i), load(F32, sums[1], i)
     store(F32, sums[0], i, first + d * ((v - splat(centre)) * splat(scale)))
     store(F32, sums[1], i, second + d)
+
+
+def keeps(tag: Tag, width: int) -> bool | None:
+    """True where rows are so short that their products and differences are kept from their sums to their results, else None."""
+    return True if -(-width // LANES) * LANES * (8 if tag == F32 else 4) <= _KEPT else None
 
 
 @partitioned
@@ -318,17 +401,21 @@ def gradients(
     size: int,
     run: int,
     stream: bool,
+    keep: bool | None,
     start: int,
     stop: int,
 ) -> None:
     """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. An address 0 of out, and
     None of scaled or sums, leaves them out.
 
-    weight: what `weights` reads. A row is divided by the float32 in scales, plus the one in rests where those are.
+    weight: what `weights` reads. keep: what `keeps` says of the rows. A row is divided by the float32 in scales, plus the one in rests where those are.
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
     """
     s_dy, s_x, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
+    kept = keep
+    if keep is not None:
+        kept = stack(_BOTH_KEPT)
     begin_walk(s_dy)
     begin_walk(s_x)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
@@ -366,7 +453,7 @@ def gradients(
                         prefetch(dy + i * itemsize(tag) + AHEAD)
                         prefetch(x + i * itemsize(tag) + AHEAD)
                         d, v = load(tag, dy, i), load(tag, x, i)
-                        totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, full), splat(centre))
+                        totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, full), splat(centre))
                         if sums is not None:
                             _add_columns(columns, d, v, centre, scale, i, begins)
                 elif sums is not None:
@@ -376,7 +463,7 @@ def gradients(
                     i = n - tail
                     there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
                     d, v = load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail)
-                    totals = _summed(tag, totals, d, v, weights(tag, weight, begin + i, tail), there)
+                    totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, tail), there)
                     if sums is not None:
                         _add_columns(columns, d, v, centre, scale, i, begins)
             if p_out != 0:
@@ -392,16 +479,19 @@ def gradients(
                     piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
                     piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
                 )
+                here = keep
+                if keep is not None:
+                    here = kept + number * begin
                 if p_scaled is not None:
                     place = piece_out(tag, p_scaled, scaled_step, w_scaled, row, begin, s_out)
                     if scaled_lines:
-                        sweep_lines(_scaled, (tag, x, centre, scale), tag, place, n, scaled_carried)
+                        sweep_lines(_scaled, (tag, here, x, centre, scale), tag, place, n, scaled_carried)
                     else:
-                        sweep(_scaled, (tag, x, centre, scale), tag, place, n, stream and place != s_out)
+                        sweep(_scaled, (tag, here, x, centre, scale), tag, place, n, stream and place != s_out)
                     put_piece(tag, p_scaled, scaled_step, w_scaled, row, width, begin, n, s_out)
                 if p_out != 0:
                     place = piece_out(tag, p_out, out_step, w_out, row, begin, s_out)
-                    given = (tag, dy, x, weight + number * begin, centre, r, slope, base)
+                    given = (tag, here, dy, x, weight + number * begin, centre, r, slope, base)
                     if lines:
                         sweep_lines(_gradient, given, tag, place, n, carried)
                     else:

@@ -12,7 +12,7 @@ from numba import types
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_columns import TILE, add_run, start_sums, totals
 from anycann.backends.cpu_program import Program, clear
-from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
+from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, keeps, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, tag_of
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.threads import get_num_threads
@@ -58,8 +58,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     free = o_runs + (batch * 2 * pitch * 4 if summed else 0)
     weights = Numbers(call.get("weightOptional"), width, 1.0, tag == F32)
     means, roots = (Numbers(call[name], rows, 0.0) for name in ("mean", "rstd"))
-    kinds = types.none, *(types.intp,) * 5, types.intp if summed else types.none, *(types.intp,) * 5, types.boolean
-    add = gradients.for_types(tag, *(types.intp,) * 3, *kinds)
+    keep = None if out is None else keeps(tag, width)
+    kinds = types.intp if summed else types.none, *(types.intp,) * 5, types.boolean, types.none if keep is None else types.boolean
+    add = gradients.for_types(tag, *(types.intp,) * 3, types.none, *(types.intp,) * 5, *kinds)
     add_runs = _partial_sums.for_types(*(types.intp,) * 5)
     stream, program = out is not None and streams(out), Program(call.tensors)
     (p_dy, p_x, p_mean, p_rstd, p_weight, _, p_out, p_gamma, p_beta), workspace = program.operands, program.workspace
@@ -69,7 +70,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     tensors, constants = (p_dy, p_x, p_out, None, words), (mean, root, 0, weight, sums)
     for first in range(0, runs, batch):
         last = min(runs, first + batch)
-        program.add(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, stream), last - first, grain)
+        program.add(add, (None, *tensors, *constants, first, rows, width, size, ROWS_PER_RUN, stream, keep), last - first, grain)
         if summed:
             program.add(add_runs, (sums, workspace, first, last, 2 * pitch), tiles)
     if summed and runs == 0:

@@ -7,7 +7,7 @@ from numba import types
 
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_program import Program
-from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, piece_size, record
+from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, keeps, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
 from anycann.backends.cpu_threads import partitioned
 from anycann.bind import Call, Launch
@@ -34,7 +34,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     room_of_rows = 4 * -(-rows // LANES) * LANES
     gammas, means, variances = Numbers(gamma, width, 1.0, tag == F32), Numbers(mean, rows, 0.0), Numbers(variance, rows, 0.0)
     roots = _inverse_roots.for_types(F32, *(types.intp,) * 3, types.float64)
-    entry = gradients.for_types(tag, *(types.intp,) * 9, types.none, *(types.intp,) * 5, types.boolean)
+    keep = keeps(tag, width)
+    kinds = *(types.intp,) * 9, types.none, *(types.intp,) * 5, types.boolean, types.none if keep is None else types.boolean
+    entry = gradients.for_types(tag, *kinds)
     epsilon, stream, grain = call.attrs["epsilon"], streams(out), max(1, GRAIN // width)
     program = Program(call.tensors)
     (p_dy, p_x, p_variance, p_mean, p_gamma, p_out, p_normalised), scales = program.operands, program.workspace
@@ -42,5 +44,5 @@ def plan(call: Call) -> tuple[int, Launch]:
     program.add(roots, (None, variances.place(program, p_variance, free), scales, rests, epsilon), rows, GRAIN)
     weight, centres = gammas.place(program, p_gamma, free), means.place(program, p_mean, free + gammas.room)
     tensors, constants = (p_dy, p_x, p_out, p_normalised, words), (centres, scales, rests, weight, None)
-    program.add(entry, (None, *tensors, *constants, 0, rows, width, size, 1, stream), rows, grain)
+    program.add(entry, (None, *tensors, *constants, 0, rows, width, size, 1, stream, keep), rows, grain)
     return 2 * room_of_rows + max(variances.room, gammas.room + means.room), program
