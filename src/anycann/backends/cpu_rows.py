@@ -438,7 +438,8 @@ def gradients(
                 r += types.float64(load1(F32, rests, row))
             slope = base = 0.0
             totals, begins = (widen(splat(0.0)), widen(splat(0.0)), widen(splat(0.0))), row == unit * run
-            for begin in range(0, width, size):
+            begin = 0 * width  # a loop without range, which divides
+            while begin < width:
                 n = min(size, width - begin)
                 tail = n % LANES
                 dy, x = (
@@ -466,6 +467,7 @@ def gradients(
                     totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, tail), there)
                     if sums is not None:
                         _add_columns(columns, d, v, centre, scale, i, begins)
+                begin += size
             if p_out != 0:
                 cube = r * r * r * sum_lanes(totals[1]) / width
                 slope, base = -cube, -r * sum_lanes(totals[0]) / width
@@ -473,7 +475,8 @@ def gradients(
                     base += cube * sum_lanes(totals[2]) / width
             elif p_scaled is None:
                 continue
-            for begin in range(0, width, size):
+            begin = 0 * width
+            while begin < width:
                 n = min(size, width - begin)
                 dy, x = (
                     piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
@@ -497,6 +500,7 @@ def gradients(
                     else:
                         sweep(_gradient, given, tag, place, n, stream and place != s_out)
                     put_piece(tag, p_out, out_step, w_out, row, width, begin, n, s_out)
+                begin += size
     end_walk(s_dy)
     end_walk(s_x)
     if stream:
