@@ -32,6 +32,6 @@ def test_sharded_calls_give_what_one_process_gives(processes: int, calls: int, t
         for one in started:
             one.kill()
     assert [one.returncode for one in started] == [0] * processes, printed[0]
-    lines = [line for line in printed[0].splitlines() if not line.startswith("[rank0]")]
+    lines = [line for line in printed[0].splitlines() if not line.startswith(("[rank0]", "[Gloo]"))]  # gloo of torch 2.8 prints
     assert len(lines) == 1, printed[0]
     assert int(lines[0].removesuffix(" calls")) >= calls

@@ -59,10 +59,11 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in", "block_out",
-    "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout", "layouts", "load_any", "near_rows",
-    "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums",
-    "streams", "sweep", "tile_in", "unload", "words_of",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in",
+    "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
+    "layouts", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
+    "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
+    "words_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -260,41 +260,41 @@ def _difference(tag: Tag, x: Any, centre: Any) -> Any:
     return _exact_difference if tag == F32 else _rounded_difference
 
 
-def _keep_wide(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+def _keep_wide(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
     store_f64(kept, i, a)
     store_f64(kept + _KEPT, i, c)
 
 
-def _keep_short(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+def _keep_short(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
     store(F32, kept, i, a)
     store(F32, kept + _KEPT, i, c)
 
 
-def _keep_nothing(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+def _keep_nothing(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
     pass
 
 
 @by_tag
-def _keep(tag: Tag, kept: int | None, i: int, a: Any, c: Any) -> None:
+def _keep(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
     """Keep 16 products and differences where `kept` is not None."""
     return _keep_nothing if kept == types.none else _keep_wide if tag == F32 else _keep_short  # type: ignore[return-value]
 
 
-def _wide_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+def _wide_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
     return load_f64(kept, i), load_f64(kept + _KEPT, i)
 
 
-def _short_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+def _short_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
     return load(F32, kept, i), load(F32, kept + _KEPT, i)
 
 
-def _new_parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+def _new_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
     a = _product(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m))
     return a, _difference(tag, load_tail(tag, x, i, m), splat(centre))
 
 
 @by_tag
-def _parts(tag: Tag, kept: int | None, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+def _parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
     """a = dy * weight and c = x - centre of m <= 16 elements from i on, which were kept, or are computed once more."""
     return _new_parts if kept == types.none else _wide_parts if tag == F32 else _short_parts
 
@@ -314,28 +314,28 @@ def _line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
 
 
 @device
-def _gradient(given: tuple[Tag, int | None, int, int, int, float, float, float, float], i: int, m: int) -> Any:
+def _gradient(given: tuple[Tag, Any, int, int, int, float, float, float, float], i: int, m: int) -> Any:
     tag, kept, dy, x, weight, centre, r, slope, base = given
     a, c = _parts(tag, kept, dy, x, weight, centre, i, m)
     return _line(tag, a, c, r, slope, base)
 
 
-def _kept_single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+def _kept_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
     return load(F32, kept + _KEPT, i)
 
 
-def _new_single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+def _new_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
     return load_tail(tag, x, i, m) - splat(centre)
 
 
 @by_tag
-def _single(tag: Tag, kept: int | None, x: int, centre: float, i: int, m: int) -> Any:
+def _single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
     """x - centre in float32."""
     return _new_single if kept == types.none or tag == F32 else _kept_single
 
 
 @device
-def _scaled(given: tuple[Tag, int | None, int, float, float], i: int, m: int) -> Any:
+def _scaled(given: tuple[Tag, Any, int, float, float], i: int, m: int) -> Any:
     tag, kept, x, centre, scale = given
     return _single(tag, kept, x, centre, i, m) * splat(scale)
 
@@ -355,7 +355,7 @@ def _wide(tag: Tag, v: Any) -> Any:
 
 
 @device
-def _summed(tag: Tag, totals: tuple[Any, Any, Any], kept: int | None, i: int, d: Any, v: Any, weight: Any, centre: Any) -> Any:
+def _summed(tag: Tag, totals: tuple[Any, Any, Any], kept: Any, i: int, d: Any, v: Any, weight: Any, centre: Any) -> Any:
     """The sums of a, a * c and c with those of 16 more elements, which are kept as the i-th and following ones."""
     total_a, total_ac, total_c = totals
     short_a, short_c = _product(tag, d, weight), _difference(tag, v, centre)
@@ -408,12 +408,12 @@ def gradients(
     """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. An address 0 of out, and
     None of scaled or sums, leaves them out.
 
-    weight: what `weights` reads. keep: what `keeps` says of the rows. A row is divided by the float32 in scales, plus the one in rests where those are.
+    weight: what `weights` reads; keep: what `keeps` says. A row is divided by the float32 in scales, plus the one in rests where those are.
 
     Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
     """
     s_dy, s_x, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
-    kept = keep
+    kept: Any = keep
     if keep is not None:
         kept = stack(_BOTH_KEPT)
     begin_walk(s_dy)
@@ -482,7 +482,7 @@ def gradients(
                     piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
                     piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
                 )
-                here = keep
+                here: Any = keep
                 if keep is not None:
                     here = kept + number * begin
                 if p_scaled is not None:

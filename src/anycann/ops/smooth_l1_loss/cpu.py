@@ -16,6 +16,7 @@ from anycann.backends.cpu_blocks import (
     DIRECT,
     LAYOUT,
     SCRATCH,
+    Operand,
     block_in,
     fetch,
     fetch_only,
@@ -32,6 +33,7 @@ from anycann.backends.cpu_simd import (
     Tag,
     absolute,
     fma,
+    itemsize,
     load,
     load1_f64,
     select,
@@ -113,6 +115,13 @@ def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any) -> float:
     return total
 
 
+@device
+def _partial_of(operand: Operand, k: int) -> Operand:
+    """The operand of the k-th partial sum of a block."""
+    tag, address, step, ahead = operand
+    return tag, address + k * step * ELEMENTS_PER_PARTIAL * itemsize(tag), step, ahead
+
+
 @partitioned
 def _partial_sums(
     tag: Tag,
@@ -130,24 +139,30 @@ def _partial_sums(
     """Partial sums [start, stop)."""
     l_self, l_target = words, words + LAYOUT
     s_self, s_target, losses = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES)
-    for partial in range(start, stop):
+    factors, partial, last = (beta, inverse, half), start, min(numel, stop * ELEMENTS_PER_PARTIAL)
+    while partial < stop:
         first = flat = partial * ELEMENTS_PER_PARTIAL
-        end = min(numel, first + ELEMENTS_PER_PARTIAL)
+        n = room(tag, l_self, flat, room(tag, l_target, flat, last - flat, DIRECT), DIRECT)
+        count = n // ELEMENTS_PER_PARTIAL
+        if count > 0:
+            n = count * ELEMENTS_PER_PARTIAL
+            b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
+            for k in range(count):
+                operands = _partial_of(b_self, k), _partial_of(b_target, k), None
+                store1_f64(partials, partial + k, _partial_sum(_summands, (operands, factors)))
+            partial += count
+            continue
+        end = min(last, first + ELEMENTS_PER_PARTIAL)
         if end < first + ELEMENTS_PER_PARTIAL:
             for i in range(0, ELEMENTS_PER_PARTIAL, LANES):
                 store(F32, losses, i, splat(0.0))
         while flat < end:
             n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat, DIRECT), DIRECT)
-            b_self = block_in(tag, p_self, l_self, flat, n, s_self)
-            b_target = block_in(tag, p_target, l_target, flat, n, s_target)
-            given = (b_self, b_target, None), (beta, inverse, half)
-            if n == ELEMENTS_PER_PARTIAL:
-                store1_f64(partials, partial, _partial_sum(_summands, given))
-            else:
-                sweep(_summands, given, F32, losses + 4 * (flat - first), n, False)
+            b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
+            sweep(_summands, ((b_self, b_target, None), factors), F32, losses + 4 * (flat - first), n, False)
             flat += n
-        if n < ELEMENTS_PER_PARTIAL:
-            store1_f64(partials, partial, _partial_sum(_stored, losses))
+        store1_f64(partials, partial, _partial_sum(_stored, losses))
+        partial += 1
 
 
 @whole
