@@ -426,6 +426,7 @@ def gradients(
         scaled_step = step_of(tag, w_scaled)
     pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
     carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)
+    share = 1.0 / max(1, width)  # rows would wait for quotients
     begin_lines(carried)
     if p_scaled is not None:
         scaled_carried, scaled_lines = stack(LINES), stream and joins(tag, p_scaled, w_scaled, width)
@@ -469,10 +470,10 @@ def gradients(
                         _add_columns(columns, d, v, centre, scale, i, begins)
                 begin += size
             if p_out != 0:
-                cube = r * r * r * sum_lanes(totals[1]) / width
-                slope, base = -cube, -r * sum_lanes(totals[0]) / width
+                cube = r * r * r * (sum_lanes(totals[1]) * share)
+                slope, base = -cube, -r * (sum_lanes(totals[0]) * share)
                 if p_scaled is not None:
-                    base += cube * sum_lanes(totals[2]) / width
+                    base += cube * (sum_lanes(totals[2]) * share)
             elif p_scaled is None:
                 continue
             begin = 0 * width

@@ -60,11 +60,11 @@ def _line(
             a = tl.where(m, _product(dy, weight, EXACT), 0.0)
             c = tl.where(m, _difference(x, centre[:, None], EXACT), 0.0)
             sum_a, sum_c, sum_ac = sum_a + a, sum_c + c, fma(a, c, sum_ac)
-    n = tl.cast(width, tl.float64)
-    cube = r * r * r * sum_lanes(sum_ac) / n
-    base = r * -1.0 * sum_lanes(sum_a) / n
+    share = 1.0 / tl.cast(width, tl.float64)
+    cube = r * r * r * (sum_lanes(sum_ac) * share)
+    base = r * -1.0 * (sum_lanes(sum_a) * share)
     if SHIFTED:
-        base += cube * sum_lanes(sum_c) / n
+        base += cube * (sum_lanes(sum_c) * share)
     return cube * -1.0, base  # some versions of Triton subtract from 0 instead, which gives other zeros
 
 
