@@ -128,7 +128,7 @@ def _partial_sums(
     start: int,
     stop: int,
 ) -> None:
-    """Units [start, stop) of partial sums, four rows together or one; 0 where rows do not lie in steps.
+    """Units [start, stop) of partial sums, a run of short rows together, four rows, or one; 0 where rows do not lie in steps.
 
     copied: rows of a unit that are copied at once before they are read, of x, dy or both; 0 where all are read where they lie.
     """
@@ -144,7 +144,7 @@ def _partial_sums(
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
         n = min(tile, width - column)
-        tail, place = n % _PAIR, partial * pitch + column
+        tail, place = n if n <= _PAIR else n % _PAIR, partial * pitch + column
         sums = gammas + 4 * place, betas + 4 * place, total_gammas + 8 * place, total_betas + 8 * place
         first = -0.0 if rows > 0 else 0.0
         start_sums(total_gammas + 8 * place, n, first)
@@ -157,7 +157,7 @@ def _partial_sums(
         while row < last:
             begin, end = row, min(last, row + ROWS_PER_RUN)
             while row < end:
-                count = four if together == four and row + four <= end else one
+                count = together if together > 1 and row + together <= end else one
                 if row == filled and copied > 0:
                     filled, some = min(last, row + copied), min(last - row, copied)
                     if x_stride != 1:
@@ -228,9 +228,12 @@ def plan(call: Call) -> tuple[int, Launch]:
     in_place = [tensor.strides[-1] == 1 for tensor in (x, dy)]
     regular = all(len(nest) == 1 for nest, there in zip(nests, in_place, strict=True) if there)
     size = x.dtype.itemsize
-    together = 0 if not regular else 4 if width * size >= _PAGE or 2 * rows * width * size <= _CACHED or not all(in_place) else 1
+    size = x.dtype.itemsize
+    short = regular and all(in_place) and width <= _PAIR
+    some = not all(in_place) or width * size >= _PAGE or 2 * rows * width * size <= _CACHED
+    together = (ROWS_PER_RUN if short else 4 if some else 1) if regular else 0
     row_steps = [nest[0][1] * size for nest in nests]
-    aheads = [step * together if together > 1 else _PAGE if regular and all(in_place) else 0 for step in row_steps]
+    aheads = [AHEAD if short else step * together if together > 1 else _PAGE if regular and all(in_place) else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST
