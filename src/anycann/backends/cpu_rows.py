@@ -1,13 +1,9 @@
-"""Rows: operands whose last axes make one row each, and what kernels do with rows that were centred and scaled.
+"""Rows: operands whose last axes make one row each, and how kernels walk them.
 
 A *row record* is the int64 words of how a tensor's rows lie: the layout of its rows, the layout of all its elements, the stride inside
 a row where that is one loop, else ANY; and where rows lie so close that one line has elements of several, how many are copied at once,
 and how many there are. Kernels walk a row in pieces of `piece_size` elements; a piece that is contiguous in memory is used where it
 lies, any other is copied.
-
-`gradients`, with centre m and scale r of each row, c = x - m, a = dy * weight and sums over the n elements of the row in float64:
-out = a * r + (k * c + b), k = -r**3 * sum(a * c) / n, b = -r * sum(a) / n. Beside it c * r (b is greater by -k * sum(c) / n then: by 0
-but for the rounding of m), and column sums of dy * c * r and of dy: those of a run of rows in float32.
 """
 
 import math
@@ -19,15 +15,10 @@ from numba import types
 
 from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
-    AHEAD,
     BLOCK,
     LAYOUT,
-    SCRATCH,
-    WALK_SCRATCH,
     Held,
-    begin_walk,
     copy_block,
-    end_walk,
     layout,
     load_any,
     near_rows,
@@ -36,36 +27,21 @@ from anycann.backends.cpu_blocks import (
     rows_in,
     run_in,
     run_out,
-    stack,
-    sweep,
     tile_in,
     unload,
 )
-from anycann.backends.cpu_lines import LINES, PAIR, begin_lines, finish_lines, sweep_lines
+from anycann.backends.cpu_lines import PAIR
 from anycann.backends.cpu_program import Place, Program
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
-    fence,
-    fma,
-    iota,
     itemsize,
-    load,
-    load1,
     load1_i64,
     load_f64,
     load_tail,
-    narrow,
-    prefetch,
-    select,
-    splat,
-    splat_d,
-    splat_i,
-    store,
     store_f64,
     store_tail,
-    sum_lanes,
     widen,
 )
 from anycann.backends.cpu_threads import partitioned
@@ -73,7 +49,7 @@ from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
 __all__ = [
-    "GRAIN", "RECORD", "Numbers", "gradients", "joins", "keeps", "piece_in", "piece_out", "piece_size", "put_piece", "record",
+    "GRAIN", "RECORD", "Numbers", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
     "step_of", "weights",
 ]  # fmt: skip
 
@@ -84,8 +60,6 @@ _COPIES = 2 * TILE  # bytes of rows that are copied at once
 _STRIDE, _TALL, _ROWS = (RECORD // 8 - 3 + k for k in range(3))
 _MOST, _LEAST = 128, 8  # rows that are copied at once
 _SHORT = 1 << 14  # bytes of rows that are joined
-_KEPT = 1 << 13  # bytes of the products, or of the differences, that are kept: they stay in the nearest cache
-_BOTH_KEPT = 2 * _KEPT
 
 
 def record(tensor: Tensor, axes: int) -> list[int]:
@@ -230,282 +204,3 @@ def _short_weights(tag: Tag, numbers: int, i: int, m: int) -> Any:
 def weights(tag: Tag, numbers: int, i: int, m: int) -> Any:
     """A vector of numbers, which are float64 where results are float32, else float32."""
     return _wide_weights if tag == F32 else _short_weights
-
-
-def _exact_product(tag: Tag, x: Any, weight: Any) -> Any:
-    return widen(x) * weight
-
-
-def _rounded_product(tag: Tag, x: Any, weight: Any) -> Any:
-    return x * weight
-
-
-@by_tag
-def _product(tag: Tag, x: Any, weight: Any) -> Any:
-    """x * weight: exactly, as float64, where results are float32, as their differences cancel."""
-    return _exact_product if tag == F32 else _rounded_product
-
-
-def _exact_difference(tag: Tag, x: Any, centre: Any) -> Any:
-    return widen(x) - widen(centre)
-
-
-def _rounded_difference(tag: Tag, x: Any, centre: Any) -> Any:
-    return x - centre
-
-
-@by_tag
-def _difference(tag: Tag, x: Any, centre: Any) -> Any:
-    """x - centre: exactly, as float64, where results are float32."""
-    return _exact_difference if tag == F32 else _rounded_difference
-
-
-def _keep_wide(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    store_f64(kept, i, a)
-    store_f64(kept + _KEPT, i, c)
-
-
-def _keep_short(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    store(F32, kept, i, a)
-    store(F32, kept + _KEPT, i, c)
-
-
-def _keep_nothing(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    pass
-
-
-@by_tag
-def _keep(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    """Keep 16 products and differences where `kept` is not None."""
-    return _keep_nothing if kept == types.none else _keep_wide if tag == F32 else _keep_short  # type: ignore[return-value]
-
-
-def _wide_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    return load_f64(kept, i), load_f64(kept + _KEPT, i)
-
-
-def _short_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    return load(F32, kept, i), load(F32, kept + _KEPT, i)
-
-
-def _new_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    a = _product(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m))
-    return a, _difference(tag, load_tail(tag, x, i, m), splat(centre))
-
-
-@by_tag
-def _parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    """a = dy * weight and c = x - centre of m <= 16 elements from i on, which were kept, or are computed once more."""
-    return _new_parts if kept == types.none else _wide_parts if tag == F32 else _short_parts
-
-
-def _exact_line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
-    return narrow(fma(a, splat_d(r), fma(c, splat_d(slope), splat_d(base))))
-
-
-def _rounded_line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
-    return fma(a, splat(np.float32(r)), fma(c, splat(np.float32(slope)), splat(np.float32(base))))
-
-
-@by_tag
-def _line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
-    """a * r + (c * slope + base)."""
-    return _exact_line if tag == F32 else _rounded_line
-
-
-@device
-def _gradient(given: tuple[Tag, Any, int, int, int, float, float, float, float], i: int, m: int) -> Any:
-    tag, kept, dy, x, weight, centre, r, slope, base = given
-    a, c = _parts(tag, kept, dy, x, weight, centre, i, m)
-    return _line(tag, a, c, r, slope, base)
-
-
-def _kept_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
-    return load(F32, kept + _KEPT, i)
-
-
-def _new_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
-    return load_tail(tag, x, i, m) - splat(centre)
-
-
-@by_tag
-def _single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
-    """x - centre in float32."""
-    return _new_single if kept == types.none or tag == F32 else _kept_single
-
-
-@device
-def _scaled(given: tuple[Tag, Any, int, float, float], i: int, m: int) -> Any:
-    tag, kept, x, centre, scale = given
-    return _single(tag, kept, x, centre, i, m) * splat(scale)
-
-
-def _wide_already(tag: Tag, v: Any) -> Any:
-    return v
-
-
-def _widened(tag: Tag, v: Any) -> Any:
-    return widen(v)
-
-
-@by_tag
-def _wide(tag: Tag, v: Any) -> Any:
-    """A product or a difference as float64."""
-    return _wide_already if tag == F32 else _widened
-
-
-@device
-def _summed(tag: Tag, totals: tuple[Any, Any, Any], kept: Any, i: int, d: Any, v: Any, weight: Any, centre: Any) -> Any:
-    """The sums of a, a * c and c with those of 16 more elements, which are kept as the i-th and following ones."""
-    total_a, total_ac, total_c = totals
-    short_a, short_c = _product(tag, d, weight), _difference(tag, v, centre)
-    _keep(tag, kept, i, short_a, short_c)
-    a, c = _wide(tag, short_a), _wide(tag, short_c)
-    return total_a + a, fma(a, c, total_ac), total_c + c
-
-
-@device
-def _add_columns(sums: tuple[int, int], d: Any, v: Any, centre: float, scale: float, i: int, begin: bool) -> None:
-    """Add 16 elements of d * (v - centre) * scale to the first sums, and of d to the second; `begin`: to nothing.
-
-    Sums have room for a multiple of 16, and what is beyond a row matters to nobody.
-    """
-    first = second = splat(-0.0)
-    if not begin:
-        first, second = load(F32, sums[0], i), load(F32, sums[1], i)
-    store(F32, sums[0], i, first + d * ((v - splat(centre)) * splat(scale)))
-    store(F32, sums[1], i, second + d)
-
-
-def keeps(tag: Tag, width: int) -> bool | None:
-    """True where rows are so short that their products and differences are kept from their sums to their results, else None."""
-    return True if -(-width // LANES) * LANES * (8 if tag == F32 else 4) <= _KEPT else None
-
-
-@partitioned
-def gradients(
-    tag: Tag,
-    p_dy: int,
-    p_x: int,
-    p_out: int,
-    p_scaled: int | None,
-    words: int,
-    centres: int,
-    scales: int,
-    rests: int,
-    weight: int,
-    sums: int | None,
-    first_run: int,
-    rows: int,
-    width: int,
-    size: int,
-    run: int,
-    stream: bool,
-    keep: bool | None,
-    start: int,
-    stop: int,
-) -> None:
-    """Runs [start, stop) of `run` rows, counted from first_run on. `words`: the row records of dy, x, out, scaled. An address 0 of out, and
-    None of scaled or sums, leaves them out.
-
-    weight: what `weights` reads; keep: what `keeps` says. A row is divided by the float32 in scales, plus the one in rests where those are.
-
-    Sums of run u lie at sums + 8 * (u - first_run) * pitch, pitch being the width rounded up to 16: those of dy * c * r, then those of dy.
-    """
-    s_dy, s_x, s_out = stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(SCRATCH)
-    kept: Any = keep
-    if keep is not None:
-        kept = stack(_BOTH_KEPT)
-    begin_walk(s_dy)
-    begin_walk(s_x)
-    w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
-    dy_step, x_step, out_step, scaled_step = step_of(tag, w_dy), step_of(tag, w_x), types.intp(0), types.intp(0)
-    if p_out != 0:
-        out_step = step_of(tag, w_out)
-    if p_scaled is not None:
-        scaled_step = step_of(tag, w_scaled)
-    pitch, full, number = -(-width // LANES) * LANES, types.intp(LANES), 8 if itemsize(tag) == 4 else 4
-    carried, lines = stack(LINES), stream and p_out != 0 and joins(tag, p_out, w_out, width)
-    share = 1.0 / max(1, width)  # rows would wait for quotients
-    begin_lines(carried)
-    if p_scaled is not None:
-        scaled_carried, scaled_lines = stack(LINES), stream and joins(tag, p_scaled, w_scaled, width)
-        begin_lines(scaled_carried)
-    for unit in range(first_run + start, first_run + stop):
-        for row in range(unit * run, min(rows, (unit + 1) * run)):
-            centre, scale = load1(F32, centres, row), load1(F32, scales, row)
-            r = types.float64(scale)
-            if rests != 0:
-                r += types.float64(load1(F32, rests, row))
-            slope = base = 0.0
-            totals, begins = (widen(splat(0.0)), widen(splat(0.0)), widen(splat(0.0))), row == unit * run
-            begin = 0 * width  # a loop without range, which divides
-            while begin < width:
-                n = min(size, width - begin)
-                tail = n % LANES
-                dy, x = (
-                    piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
-                    piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
-                )
-                if sums is not None:
-                    gamma = sums + 8 * (unit - first_run) * pitch + 4 * begin
-                    columns = gamma, gamma + 4 * pitch
-                if p_out != 0:
-                    for i in range(0, n - tail, LANES):
-                        prefetch(dy + i * itemsize(tag) + AHEAD)
-                        prefetch(x + i * itemsize(tag) + AHEAD)
-                        d, v = load(tag, dy, i), load(tag, x, i)
-                        totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, full), splat(centre))
-                        if sums is not None:
-                            _add_columns(columns, d, v, centre, scale, i, begins)
-                elif sums is not None:
-                    for i in range(0, n - tail, LANES):
-                        _add_columns(columns, load(tag, dy, i), load(tag, x, i), centre, scale, i, begins)
-                if tail > 0:
-                    i = n - tail
-                    there = select(iota() < splat_i(np.int32(tail)), splat(centre), splat(0.0))  # 0 in the other lanes
-                    d, v = load_tail(tag, dy, i, tail), load_tail(tag, x, i, tail)
-                    totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, tail), there)
-                    if sums is not None:
-                        _add_columns(columns, d, v, centre, scale, i, begins)
-                begin += size
-            if p_out != 0:
-                cube = r * r * r * (sum_lanes(totals[1]) * share)
-                slope, base = -cube, -r * (sum_lanes(totals[0]) * share)
-                if p_scaled is not None:
-                    base += cube * (sum_lanes(totals[2]) * share)
-            elif p_scaled is None:
-                continue
-            begin = 0 * width
-            while begin < width:
-                n = min(size, width - begin)
-                dy, x = (
-                    piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
-                    piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
-                )
-                here: Any = keep
-                if keep is not None:
-                    here = kept + number * begin
-                if p_scaled is not None:
-                    place = piece_out(tag, p_scaled, scaled_step, w_scaled, row, begin, s_out)
-                    if scaled_lines:
-                        sweep_lines(_scaled, (tag, here, x, centre, scale), tag, place, n, scaled_carried)
-                    else:
-                        sweep(_scaled, (tag, here, x, centre, scale), tag, place, n, stream and place != s_out)
-                    put_piece(tag, p_scaled, scaled_step, w_scaled, row, width, begin, n, s_out)
-                if p_out != 0:
-                    place = piece_out(tag, p_out, out_step, w_out, row, begin, s_out)
-                    given = (tag, here, dy, x, weight + number * begin, centre, r, slope, base)
-                    if lines:
-                        sweep_lines(_gradient, given, tag, place, n, carried)
-                    else:
-                        sweep(_gradient, given, tag, place, n, stream and place != s_out)
-                    put_piece(tag, p_out, out_step, w_out, row, width, begin, n, s_out)
-                begin += size
-    end_walk(s_dy)
-    end_walk(s_x)
-    if stream:
-        finish_lines(carried)
-        if p_scaled is not None:
-            finish_lines(scaled_carried)
-        fence()

@@ -1,4 +1,4 @@
-"""Gradients of rows that were centred and scaled, on the GPU: the formulas of cpu_rows.py with its order of every sum.
+"""Gradients of rows that were centred and scaled, on the GPU: the formulas of cpu_gradients.py with its order of every sum.
 
 A program takes a run of rows, some at once: for the sums over each row first, and then for the results and the sums of the columns.
 """

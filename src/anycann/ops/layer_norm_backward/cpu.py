@@ -11,8 +11,9 @@ from numba import types
 
 from anycann.backends.cpu_blocks import Held, streams
 from anycann.backends.cpu_columns import TILE, add_run, start_sums, totals
+from anycann.backends.cpu_gradients import gradients, keeps
 from anycann.backends.cpu_program import Program, clear
-from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, keeps, piece_size, record
+from anycann.backends.cpu_rows import GRAIN, Numbers, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, tag_of
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.threads import get_num_threads

@@ -6,8 +6,9 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu_blocks import Held, streams
+from anycann.backends.cpu_gradients import gradients, keeps
 from anycann.backends.cpu_program import Program
-from anycann.backends.cpu_rows import GRAIN, Numbers, gradients, keeps, piece_size, record
+from anycann.backends.cpu_rows import GRAIN, Numbers, piece_size, record
 from anycann.backends.cpu_simd import F32, LANES, Tag, load1, store1, tag_of
 from anycann.backends.cpu_threads import partitioned
 from anycann.bind import Call, Launch
