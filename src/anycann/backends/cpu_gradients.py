@@ -25,7 +25,6 @@ from anycann.backends.cpu_simd import (
     itemsize,
     load,
     load1,
-    load_f64,
     load_tail,
     narrow,
     prefetch,
@@ -74,43 +73,27 @@ def _difference(tag: Tag, x: Any, centre: Any) -> Any:
     return _exact_difference if tag == F32 else _rounded_difference
 
 
-def _keep_wide(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    store_f64(kept, i, a)
-    store_f64(kept + _KEPT, i, c)
+def _keep_wide(tag: Tag, address: int, i: int, v: Any) -> None:
+    store_f64(address, i, v)
 
 
-def _keep_short(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    store(F32, kept, i, a)
-    store(F32, kept + _KEPT, i, c)
-
-
-def _keep_nothing(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    pass
+def _keep_short(tag: Tag, address: int, i: int, v: Any) -> None:
+    store(F32, address, i, v)
 
 
 @by_tag
-def _keep(tag: Tag, kept: Any, i: int, a: Any, c: Any) -> None:
-    """Keep 16 products and differences where `kept` is not None."""
-    return _keep_nothing if kept == types.none else _keep_wide if tag == F32 else _keep_short  # type: ignore[return-value]
+def _keep(tag: Tag, address: int, i: int, v: Any) -> None:
+    """Write 16 products or differences where `weights` can read them."""
+    return _keep_wide if tag == F32 else _keep_short  # type: ignore[return-value]
 
 
-def _wide_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    return load_f64(kept, i), load_f64(kept + _KEPT, i)
-
-
-def _short_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    return load(F32, kept, i), load(F32, kept + _KEPT, i)
-
-
-def _new_parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+@device
+def _parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
+    """a = dy * weight and c = x - centre of m <= 16 elements from i on: what was kept, or computed once more where that is None."""
+    if kept is not None:
+        return weights(tag, kept, i, m), weights(tag, kept + _KEPT, i, m)
     a = _product(tag, load_tail(tag, dy, i, m), weights(tag, weight, i, m))
     return a, _difference(tag, load_tail(tag, x, i, m), splat(centre))
-
-
-@by_tag
-def _parts(tag: Tag, kept: Any, dy: int, x: int, weight: int, centre: float, i: int, m: int) -> Any:
-    """a = dy * weight and c = x - centre of m <= 16 elements from i on, which were kept, or are computed once more."""
-    return _new_parts if kept == types.none else _wide_parts if tag == F32 else _short_parts
 
 
 def _exact_line(tag: Tag, a: Any, c: Any, r: float, slope: float, base: float) -> Any:
@@ -135,7 +118,7 @@ def _gradient(given: tuple[Tag, Any, int, int, int, float, float, float, float],
 
 
 def _kept_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
-    return load(F32, kept + _KEPT, i)
+    return weights(tag, kept + _KEPT, i, m)
 
 
 def _new_single(tag: Tag, kept: Any, x: int, centre: float, i: int, m: int) -> Any:
@@ -170,10 +153,12 @@ def _wide(tag: Tag, v: Any) -> Any:
 
 @device
 def _summed(tag: Tag, totals: tuple[Any, Any, Any], kept: Any, i: int, d: Any, v: Any, weight: Any, centre: Any) -> Any:
-    """The sums of a, a * c and c with those of 16 more elements, which are kept as the i-th and following ones."""
+    """The sums of a, a * c and c with those of 16 elements from i on, which are kept unless `kept` is None."""
     total_a, total_ac, total_c = totals
     short_a, short_c = _product(tag, d, weight), _difference(tag, v, centre)
-    _keep(tag, kept, i, short_a, short_c)
+    if kept is not None:
+        _keep(tag, kept, i, short_a)
+        _keep(tag, kept + _KEPT, i, short_c)
     a, c = _wide(tag, short_a), _wide(tag, short_c)
     return total_a + a, fma(a, c, total_ac), total_c + c
 

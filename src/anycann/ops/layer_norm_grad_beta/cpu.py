@@ -3,8 +3,9 @@
 A unit reads its rows once, whole rows where there are partial sums enough for all threads, and adds them to float32 sums in the
 workspace; the last rows of a run add those to the float64 sums beside them. Sums start at -0.0, the one number that changes no first
 term. CPUs read memory ahead by themselves, but only within pages, and lose track where two places of one page are read in turn, or
-where sums have left the first-level cache. So long rows are added four at a time, short ones one at a time unless they are in a cache;
-what comes next is asked into the second-level cache; and the four arrays of sums are pages apart.
+where sums have left the first-level cache. So long rows are added four at a time, others one at a time unless they are in a cache, and
+the shortest, whose sums fit registers, a run at a time; what comes next is asked into the second-level cache; and the four arrays of sums
+are pages apart.
 """
 
 import math
@@ -144,7 +145,7 @@ def _partial_sums(
         partial = unit // tiles
         column = (unit - partial * tiles) * tile
         n = min(tile, width - column)
-        tail, place = n if n <= _PAIR else n % _PAIR, partial * pitch + column
+        tail, place = n if together == ROWS_PER_RUN else n % _PAIR, partial * pitch + column
         sums = gammas + 4 * place, betas + 4 * place, total_gammas + 8 * place, total_betas + 8 * place
         first = -0.0 if rows > 0 else 0.0
         start_sums(total_gammas + 8 * place, n, first)

@@ -17,6 +17,7 @@ from anycann.backends.cpu_blocks import (
     run_in,
     run_out,
     settled,
+    settled_pair,
     stack,
     store_sums,
     streams,
@@ -79,7 +80,7 @@ def _run(tag: Tag, grad: int, row: int, weight: float, out: int, first: int, n: 
             prefetch(row + i * itemsize(tag) + AHEAD + 64)
         low, high = load(tag, grad, i), load(tag, grad, i + LANES)
         run = run + low * load(tag, row, i) + high * load(tag, row, i + LANES)
-        low, high = settled(tag, low * weight), settled(tag, high * weight)
+        low, high = settled_pair(tag, low * weight, high * weight)
         if stream:
             store_line(tag, out, i, low, high)
         else:

@@ -18,6 +18,7 @@ from anycann.backends.cpu_blocks import (
     run_in,
     run_out,
     settled,
+    settled_pair,
     stack,
     store_sums,
     streams,
@@ -102,7 +103,8 @@ def _under_two(
         run0 = add_product(tag, add_product(tag, run0, x_low, low0), x_high, high0)
         run1 = add_product(tag, add_product(tag, run1, x_low, low1), x_high, high1)
         low, high = add_usual_product(tag, low0 * w0, low1, splat(w1)), add_usual_product(tag, high0 * w0, high1, splat(w1))
-        before = put_pair(tag, out, i, settled(tag, low), settled(tag, high), (before, k), lines, True)
+        low, high = settled_pair(tag, low, high)
+        before = put_pair(tag, out, i, low, high, (before, k), lines, True)
     if pairs < n:
         v, g0, g1 = load(tag, x, pairs), load(F32, grads[0], pairs), load(F32, grads[1], pairs)
         run0 = run0 + v * g0

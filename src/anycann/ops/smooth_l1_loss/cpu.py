@@ -16,7 +16,6 @@ from anycann.backends.cpu_blocks import (
     DIRECT,
     LAYOUT,
     SCRATCH,
-    Operand,
     block_in,
     fetch,
     fetch_only,
@@ -33,7 +32,6 @@ from anycann.backends.cpu_simd import (
     Tag,
     absolute,
     fma,
-    itemsize,
     load,
     load1_f64,
     select,
@@ -101,25 +99,18 @@ def _stored(losses: int, i: int, m: int) -> Any:
 
 
 @device
-def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any) -> float:
-    """The sum of ELEMENTS_PER_PARTIAL losses: compute(given, i, 16) gives those from i on."""
+def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any, first: int) -> float:
+    """The sum of ELEMENTS_PER_PARTIAL losses from `first` on: compute(given, i, 16) gives those from i on."""
     full = types.intp(LANES)  # not a literal, for which functions would be compiled once more
-    sum0, sum1 = widen(compute(given, 0 * full, full)), widen(compute(given, full, full))
-    sum2, sum3 = widen(compute(given, 2 * full, full)), widen(compute(given, 3 * full, full))
-    for i in range(SUMS_PER_PARTIAL, ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL):
+    sum0, sum1 = widen(compute(given, first, full)), widen(compute(given, first + LANES, full))
+    sum2, sum3 = widen(compute(given, first + 2 * LANES, full)), widen(compute(given, first + 3 * LANES, full))
+    for i in range(first + SUMS_PER_PARTIAL, first + ELEMENTS_PER_PARTIAL, SUMS_PER_PARTIAL):
         sum0 = sum0 + widen(compute(given, i, full))
         sum1 = sum1 + widen(compute(given, i + LANES, full))
         sum2 = sum2 + widen(compute(given, i + 2 * LANES, full))
         sum3 = sum3 + widen(compute(given, i + 3 * LANES, full))
     total: float = sum_lanes((sum0 + sum2) + (sum1 + sum3))
     return total
-
-
-@device
-def _partial_of(operand: Operand, k: int) -> Operand:
-    """The operand of the k-th partial sum of a block."""
-    tag, address, step, ahead = operand
-    return tag, address + k * step * ELEMENTS_PER_PARTIAL * itemsize(tag), step, ahead
 
 
 @partitioned
@@ -148,8 +139,8 @@ def _partial_sums(
             n = count * ELEMENTS_PER_PARTIAL
             b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
             for k in range(count):
-                operands = _partial_of(b_self, k), _partial_of(b_target, k), None
-                store1_f64(partials, partial + k, _partial_sum(_summands, (operands, factors)))
+                total = _partial_sum(_summands, ((b_self, b_target, None), factors), k * ELEMENTS_PER_PARTIAL)
+                store1_f64(partials, partial + k, total)
             partial += count
             continue
         end = min(last, first + ELEMENTS_PER_PARTIAL)
@@ -161,7 +152,7 @@ def _partial_sums(
             b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
             sweep(_summands, ((b_self, b_target, None), factors), F32, losses + 4 * (flat - first), n, False)
             flat += n
-        store1_f64(partials, partial, _partial_sum(_stored, losses))
+        store1_f64(partials, partial, _partial_sum(_stored, losses, 0 * n))
         partial += 1
 
 
