@@ -1,4 +1,5 @@
 // The order of instructions on one core: pipes, flags, barriers; what every instruction does first.
+#include "faults.h"
 #include "state.h"
 
 #include <algorithm>
@@ -184,8 +185,23 @@ void SetAtomic(const char* type, const Loc& loc)
 }
 const char* AtomicType() { return Current().atomicType; }
 static std::mutex atomicMutex;
-void AtomicLock() { atomicMutex.lock(); }
-void AtomicUnlock() { atomicMutex.unlock(); }
+static thread_local bool tAtomic = false;
+void AtomicLock()
+{
+    atomicMutex.lock();
+    tAtomic = true;
+}
+void AtomicUnlock()
+{
+    tAtomic = false;
+    atomicMutex.unlock();
+}
+void AtomicRelease()
+{
+    if (tAtomic) {
+        AtomicUnlock();
+    }
+}
 
 void CheckEnd(Core& core)
 {

@@ -1,4 +1,5 @@
 // Running a kernel: one thread for each core, blocks in rounds, the barrier between cores, the time limit.
+#include "faults.h"
 #include "launch_pool.h"
 #include "state.h"
 
@@ -104,7 +105,8 @@ static void Merge(Launch& launch, Core& core)
 static Report AfterLastCall(const Core& core, const char* rule, const std::string& what)
 {
     const char* api = core.lastApi;
-    return MakeReport(core, rule, Loc{core.lastFile, core.lastLine}, api, what + (*api != '\0' ? "; this was its last call" : "; it made no call"));
+    const char* but = core.launch->check ? "" : ", but for instructions on data, which only a checked run notes";
+    return MakeReport(core, rule, Loc{core.lastFile, core.lastLine}, api, what + (*api != '\0' ? "; this was its last call" : "; it made no call") + but);
 }
 
 static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
@@ -117,9 +119,13 @@ static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
     }
     bool stopped = true;
     try {
-        launch->call(launch->context);
-        CheckEnd(core);
-        stopped = false;
+        const std::string fault = FaultOf(launch->call, launch->context);
+        if (fault.empty()) {
+            CheckEnd(core);
+            stopped = false;
+        } else {
+            core.reports.push_back(AfterLastCall(core, "fault", fault));
+        }
     } catch (const StopCore&) {
         // what stopped it is in its reports
     } catch (const std::exception& error) {

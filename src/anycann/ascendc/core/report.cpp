@@ -53,6 +53,8 @@ static const Rule kRules[] = {
     {"time-limit", "a kernel ends", "look for a loop that does not end; a longer limit is a parameter of the launch"},
     {"atomic-left-on", "SetAtomicNone ends what SetAtomicAdd began", "call SetAtomicNone after the last atomic copy"},
     {"exception", "device code throws nothing", "see the message; the standard library's containers do not exist on a device"},
+    {"fault", "pointers lead into the memory that a kernel was given, and no integer is divided by 0",
+     "look at the arguments and the tiling for null pointers and zeros, and at what pointers are indexed with"},
     {"assert", "the kernel's own ASSERT", "see the condition"},
 };
 

@@ -17,13 +17,26 @@ T Printable(T value) { return value; }
 inline float Printable(half value) { return value; }
 inline float Printable(bfloat16_t value) { return value; }
 
-inline int Print(const char* format, ...)
+inline std::string Written(const char* format, ...)
 {
-    va_list arguments;
+    va_list arguments, again;
     va_start(arguments, format);
-    const int printed = std::vprintf(format, arguments);
+    va_copy(again, arguments);
+    const int size = std::vsnprintf(nullptr, 0, format, arguments);
+    std::string text(static_cast<std::size_t>(size < 0 ? 0 : size) + 1, '\0');
+    std::vsnprintf(&text[0], text.size(), format, again);
+    va_end(again);
     va_end(arguments);
-    return printed;
+    text.pop_back();
+    return text;
+}
+
+// The text is made before the stream is touched, whose lock a block that is stopped meanwhile would keep.
+template <typename... A>
+int Print(const char* format, A... values)
+{
+    const std::string text = Written(format, values...);
+    return static_cast<int>(std::fwrite(text.data(), 1, text.size(), stdout));
 }
 
 inline void Claim(const char* api, const Loc& loc, const char* condition, bool holds)
