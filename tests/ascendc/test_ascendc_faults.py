@@ -70,6 +70,35 @@ def test_a_fault_in_an_atomic_addition_keeps_no_lock(make):
     assert x.view(np.float32)[:8].tolist() == [2.0] * 8
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="assert calls another function")
+@pytest.mark.parametrize("first", [True, False])
+def test_the_assert_of_c_ends_the_kernel_and_says_where(tmp_path, first):
+    lines = ["#include <cassert>", '#include "kernel_operator.h"']
+    lines = [*(lines if first else lines[::-1]), 'extern "C" __global__ __aicore__ void kernel(GM_ADDR x, int32_t n) { x[0] = 7;']
+    path = tmp_path / "kernel.cpp"
+    path.write_text("\n".join([*lines, 'assert(n > 2 && "room for three"); x[0] = 9; }']))
+    module = ascendc.build(path)
+    x = np.zeros(4, np.uint8)
+    with pytest.raises(ascendc.KernelError) as caught:
+        module.kernel[2](x, 2)
+    (report,) = caught.value.reports
+    assert (report.rule, report.api, report.line, report.cores) == ("assert", "assert", 4, (0, 1))
+    assert report.what == 'n > 2 && "room for three" does not hold'
+    module.kernel[1](x, 3)
+    assert x[0] == 9
+
+
+def test_a_claim_of_the_host_ends_the_program(tmp_path, capfd):
+    program = tmp_path / "main.cpp"
+    program.write_text("""#include "kernel_operator.h"
+#include <cassert>
+extern "C" __global__ __aicore__ void kernel(GM_ADDR x) { }
+int main() { ICPU_RUN_KF(kernel, 1, nullptr); assert(1 > 2); return 0; }
+""")
+    assert ascendc.run([program]) == -signal.SIGABRT
+    assert "Assertion `1 > 2' failed" in capfd.readouterr().err
+
+
 def test_a_program_goes_on_after_a_fault_and_says_so(tmp_path, capfd):
     program = tmp_path / "main.cpp"
     program.write_text("""#include "kernel_operator.h"

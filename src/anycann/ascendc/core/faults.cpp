@@ -1,4 +1,5 @@
-// Faults of the processor in a kernel: a pointer to no memory, a division by 0, a stack that is full. They end the block, not the process.
+// Faults of the processor in a kernel: a pointer to no memory, a division by 0, a stack that is full; and the assert of C. They end the
+// block, not the process.
 #include "faults.h"
 
 #include <csetjmp>
@@ -131,7 +132,7 @@ static std::string Described(const Trap& trap)
     return Format("the kernel read or wrote at address %#llx, where no memory for it is", static_cast<unsigned long long>(address));
 }
 
-std::string FaultOf(void (*call)(void*), void* context)
+Ending CallKernel(void (*call)(void*), void* context)
 {
     TakeSignals();
     static thread_local HandlersStack stack;
@@ -142,12 +143,32 @@ std::string FaultOf(void (*call)(void*), void* context)
     Trap trap;
     if (sigsetjmp(trap.back, 0) != 0) {
         AtomicRelease();
-        return Described(trap);
+        return {true, trap.signal == 0 ? std::string() : Described(trap)};
     }
     const Scope scope(&trap);
     call(context);
-    return std::string();
+    return {false, std::string()};
 }
 
 }  // namespace emu
 }  // namespace anycann
+
+#if defined(__GLIBC__)
+extern "C" {
+
+[[noreturn]] void __assert_fail(const char* condition, const char* file, unsigned line, const char* function) noexcept;
+
+// What `assert` calls in sources with kernels. It may not throw: compilers count on that.
+[[noreturn]] void anycann_ascendc_assert_fail(const char* condition, const char* file, unsigned line, const char* function) noexcept
+{
+    using namespace anycann::emu;
+    Trap* trap = tTrap;
+    if (trap == nullptr) {
+        __assert_fail(condition, file, line, function);
+    }
+    tTrap = nullptr;
+    Note(Current(), "assert", Loc{file, static_cast<int>(line)}, "assert", nullptr, Format("%s does not hold", condition));
+    siglongjmp(trap->back, 1);
+}
+}
+#endif

@@ -7,8 +7,14 @@
 namespace anycann {
 namespace emu {
 
-// Calls a kernel: what the processor stopped it for, or nothing. Objects of the kernel are not destroyed then.
-std::string FaultOf(void (*call)(void*), void* context);
+// How a kernel ended: by itself, or stopped; for a fault of the processor, in words, else for what its reports say.
+struct Ending {
+    bool stopped;
+    std::string fault;
+};
+
+// Calls a kernel. Where it is stopped, its objects are not destroyed.
+Ending CallKernel(void (*call)(void*), void* context);
 
 // Lets go of the lock of atomic additions where this thread was stopped while it held it.
 void AtomicRelease();

@@ -119,12 +119,12 @@ static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
     }
     bool stopped = true;
     try {
-        const std::string fault = FaultOf(launch->call, launch->context);
-        if (fault.empty()) {
+        const Ending ending = CallKernel(launch->call, launch->context);
+        if (!ending.stopped) {
             CheckEnd(core);
             stopped = false;
-        } else {
-            core.reports.push_back(AfterLastCall(core, "fault", fault));
+        } else if (!ending.fault.empty()) {
+            core.reports.push_back(AfterLastCall(core, "fault", ending.fault));
         }
     } catch (const StopCore&) {
         // what stopped it is in its reports

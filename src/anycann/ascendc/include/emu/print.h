@@ -1,4 +1,4 @@
-// What a kernel says and claims: PRINTF, printf, ASSERT, ascendc_assert.
+// What a kernel says and claims: PRINTF, printf, ASSERT, ascendc_assert, and the assert of C.
 #ifndef ANYCANN_EMU_PRINT_H
 #define ANYCANN_EMU_PRINT_H
 
@@ -72,6 +72,10 @@ using AscendC::PRINTF;
 
 #ifndef ASSERT
 #define ASSERT(...) anycann::emu::Claim("ASSERT", anycann::emu::Loc::current(), #__VA_ARGS__, __VA_ARGS__)
+#endif
+#if defined(__GLIBC__)  // what <assert.h> calls, wherever it is included: a kernel's claim ends the kernel, any other one the process
+extern "C" [[noreturn]] void anycann_ascendc_assert_fail(const char* condition, const char* file, unsigned line, const char* function) noexcept;
+#define __assert_fail anycann_ascendc_assert_fail
 #endif
 #define ascendc_assert(...) anycann::emu::Claim("ascendc_assert", anycann::emu::Loc::current(), #__VA_ARGS__, __VA_ARGS__)
 
