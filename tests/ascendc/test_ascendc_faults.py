@@ -111,6 +111,46 @@ int main() { ICPU_RUN_KF(kernel, 2, nullptr); std::printf("main goes on\\n"); re
     assert "at address 0x1, by a null pointer" in err
 
 
+ENVIRONMENT = """#include <cfenv>
+#include <cmath>
+#include <cstring>
+#include "tikicpulib.h"
+extern "C" __global__ __aicore__ void kernel(GM_ADDR x, float zero, float three, float tiny)
+{
+    auto* y = (__gm__ float*)x;
+    y[0] = 1 / zero;
+    y[1] = 1 / three;
+    y[2] = tiny / 2;
+}
+int main()
+{
+    feenableexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW);
+    fesetround(FE_UPWARD);
+    auto* x = static_cast<uint8_t*>(AscendC::GmAlloc(64));
+    ICPU_RUN_KF(kernel, 1, x, 0.0f, 3.0f, 1e-38f);
+    uint32_t bits[3];
+    std::memcpy(bits, x, sizeof bits);
+    std::printf("%08x %08x %08x\\n", bits[0], bits[1], bits[2]);
+    AscendC::GmFree(x);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="traps are set in another way")
+@pytest.mark.parametrize("flags", [[], ["-ffast-math"]])
+def test_traps_rounding_and_flushing_of_a_program_are_not_those_of_its_kernels(tmp_path, capfd, flags):
+    (tmp_path / "main.cpp").write_text(ENVIRONMENT)
+    assert ascendc.run([tmp_path / "main.cpp"], flags=flags) == 0
+    expected = np.array([np.inf, np.float32(1) / np.float32(3), np.float32(1e-38) / np.float32(2)], np.float32).view(np.uint32)
+    assert capfd.readouterr().out.split() == [f"{word:08x}" for word in expected]
+
+
+def test_a_name_of_the_header_for_programs_says_so(make):
+    with pytest.raises(ascendc.CompileError, match=r"kernel.cpp:5: AscendC::GmAlloc is declared in tikicpulib.h: include it"):
+        make("AscendC::GmAlloc(64);")
+
+
 FAULT_ELSEWHERE = """
 import ctypes, faulthandler, sys
 import numpy as np

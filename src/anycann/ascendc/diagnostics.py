@@ -16,12 +16,20 @@ _NOT_MEMBER = re.compile(
     r"['‘](?P<name>\w+)['’] is not a member of ['‘]AscendC['’]"
     r"|no (?:template |type |member )*named ['‘](?P<other>\w+)['’] in namespace ['‘]AscendC['’]"
 )
+_PROGRAMS = "tikicpulib.h"
 _STATIC = re.compile(r"static assertion failed(?: due to requirement .*)?: (?P<text>.*)")
+
+
+def _unknown(name: str) -> str:
+    """What to do about a name that is not there: the header for programs may declare it."""
+    if re.search(rf"\b{name}\(", (INCLUDE / _PROGRAMS).read_text()):
+        return f"AscendC::{name} is declared in {_PROGRAMS}: include it"
+    return f"AscendC::{name} is not supported by anycann (docs/ascendc.md lists what is)"
 
 
 def _plain(text: str) -> str:
     if match := _NOT_MEMBER.search(text):
-        return f"AscendC::{match['name'] or match['other']} is not supported by anycann (docs/ascendc.md lists what is)"
+        return _unknown(match["name"] or match["other"])
     if match := _STATIC.search(text):
         return match["text"].strip('"').replace("anycann::emu::", "")
     return text

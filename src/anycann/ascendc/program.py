@@ -77,7 +77,8 @@ def build_program(
     kernels = [[kernel for kernel in find_kernels(text) if not kernel.template] for text in texts]
     folders = [Path(flag[2:]).absolute() for flag in flags if flag.startswith("-I")]
     launched = {name for path in paths for name in launched_by_name(with_headers(path, folders))}
-    options = [*device_flags(device(product), check, sanitize), _DEBUG, f"-I{_headers([k for group in kernels for k in group])}", *flags]
+    options = [*device_flags(device(product), check, sanitize), _DEBUG, f"-I{_headers([k for group in kernels for k in group])}"]
+    options += [*flags, *toolchain.EXACT]  # the arithmetic of kernels is the device's, whatever the program's is
     if any("ICPU_RUN_KF" in without_comments(text) for text in texts):
         options += ["-DASCENDC_CPU_DEBUG=1", "-D__CCE_KT_TEST__=1"]
     library = toolchain.core_library(sanitize)

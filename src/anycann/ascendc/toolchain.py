@@ -8,14 +8,17 @@ from pathlib import Path
 from anycann import toolchain
 from anycann.toolchain import ToolchainError, compile_file, compiler, digest, place
 
-__all__ = ["FLAGS", "INCLUDE", "SANITIZERS", "compile_file", "compiler", "core_library", "digest", "folder", "headers_digest", "place"]
+__all__ = [
+    "EXACT", "FLAGS", "INCLUDE", "SANITIZERS", "compile_file", "compiler", "core_library", "digest", "folder", "headers_digest", "place",
+]  # fmt: skip
 
 _HERE = Path(__file__).parent
 INCLUDE = _HERE / "include"
 _CORE = _HERE / "core"
 
 # Contraction and value-changing optimisation would lose bit-exactness; typed views of UB memory alias by design.
-FLAGS = ("-std=c++17", "-O2", "-fPIC", "-ffp-contract=off", "-fno-fast-math", "-fno-strict-aliasing", "-pthread")
+EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-unsafe-math-optimizations")
+FLAGS = ("-std=c++17", "-O2", "-fPIC", *EXACT, "-fno-strict-aliasing", "-pthread")
 
 SANITIZERS = {None: (), "undefined": ("-fsanitize=undefined",), "address": ("-fsanitize=address,undefined",)}
 

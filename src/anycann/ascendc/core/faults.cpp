@@ -112,6 +112,9 @@ static std::string Described(const Trap& trap)
 {
     constexpr std::intptr_t kFirstPages = 1 << 16;
     const std::intptr_t address = reinterpret_cast<std::intptr_t>(trap.address);
+    if (trap.signal == SIGFPE && trap.code != FPE_INTDIV) {
+        return "the kernel computed with a floating-point trap on, which it had set itself";
+    }
     if (trap.signal == SIGFPE) {
         return "the kernel divided an integer by 0, or the smallest one by -1";
     }

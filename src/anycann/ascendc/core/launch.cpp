@@ -4,6 +4,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cfenv>
 #include <cstdlib>
 #include <exception>
 #include <unistd.h>
@@ -112,6 +113,7 @@ static Report AfterLastCall(const Core& core, const char* rule, const std::strin
 static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
 {
     Core& core = Current();
+    std::fesetenv(FE_DFL_ENV);  // threads begin with the traps, the rounding and the flushing of the program
     core.Begin(launch, block);
     {
         std::lock_guard<std::mutex> lock(launch->mutex);
