@@ -110,7 +110,7 @@ static bool BelowTheStack([[maybe_unused]] std::intptr_t address)
 
 static std::string Described(const Trap& trap)
 {
-    constexpr std::intptr_t kFirstPages = 1 << 16;
+    constexpr std::intptr_t kUnifiedBuffer = 1 << 18;
     const std::intptr_t address = reinterpret_cast<std::intptr_t>(trap.address);
     if (trap.signal == SIGFPE && trap.code != FPE_INTDIV) {
         return "the kernel computed with a floating-point trap on, which it had set itself";
@@ -129,8 +129,9 @@ static std::string Described(const Trap& trap)
         return "the kernel read or wrote at what can be no address";
     }
 #endif
-    if (0 <= address && address < kFirstPages) {
-        return Format("the kernel read or wrote at address %#llx, by a null pointer", static_cast<unsigned long long>(address));
+    if (0 <= address && address < kUnifiedBuffer) {
+        return Format("the kernel read or wrote at address %#llx, by a null pointer, or by one made of a LocalTensor's place in the Unified Buffer",
+                      static_cast<unsigned long long>(address));
     }
     return Format("the kernel read or wrote at address %#llx, where no memory for it is", static_cast<unsigned long long>(address));
 }
