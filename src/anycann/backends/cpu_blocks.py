@@ -59,7 +59,7 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "begin_walk", "block_in",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "begin_walk", "block_in",
     "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
     "layouts", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
     "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
@@ -398,15 +398,22 @@ def unload(tag: Tag, address: int, stride: int, n: int, scratch: int) -> None:
 
 @device
 def fetch(operand: Operand, i: int, m: int) -> Any:
-    """The m <= 16 elements from i on, widened to float32; what comes later is prefetched."""
-    tag, address, step, ahead = operand
-    prefetch(address + i * step * itemsize(tag) + ahead)
+    """The m <= 16 elements from i on, widened to float32."""
+    tag, address, step, _ = operand
     return load_tail(tag, address, i * step, m)
 
 
 @device
+def ask(operand: Operand, i: int, k: int) -> None:
+    """Prefetch what comes behind 16 elements from i on, half k of 32: a line holds 32 of 16 bits, and is asked for once."""
+    tag, address, step, ahead = operand
+    if k == 0 or itemsize(tag) == 4:
+        prefetch(address + i * step * itemsize(tag) + ahead)
+
+
+@device
 def fetch_only(operand: Operand, i: int, m: int) -> Any:
-    """`fetch` where nothing is written."""
+    """`fetch` where nothing is written; what comes later is asked for at once, unless the CPU reads better by itself."""
     tag, address, step, ahead = operand
     if not reads_ahead():
         prefetch(address + i * step * itemsize(tag) + ahead)
@@ -415,9 +422,8 @@ def fetch_only(operand: Operand, i: int, m: int) -> Any:
 
 @device
 def fetch_entries(operand: Operand, table: int, i: int, m: int) -> Any:
-    """The entries of a float32 table at the raw bits of m <= 16 elements of 16 bits, from i on; prefetches like `fetch`."""
-    tag, address, step, ahead = operand
-    prefetch(address + i * step * itemsize(tag) + ahead)
+    """The entries of a float32 table at the raw bits of m <= 16 elements of 16 bits, from i on."""
+    tag, address, step, _ = operand
     if m == LANES:
         return entries(table, address, i * step)
     return gather(table, load_bits_tail(tag, address, i * step, m))
@@ -437,17 +443,35 @@ def settled_pair(tag: Tag, low: Any, high: Any) -> Any:
     return low, high
 
 
-def _two_at_once(compute: Any, two: Any, given: Any, i: int) -> Any:
-    return two(given, i)
+def _some_asked(ahead: Any, given: Any, i: int, k: int) -> Any:
+    ahead(given, i, k)
 
 
-def _two_in_turn(compute: Any, two: Any, given: Any, i: int) -> Any:
-    full = types.intp(LANES)
-    return compute(given, i, full), compute(given, i + LANES, full)
+def _none_asked(ahead: Any, given: Any, i: int, k: int) -> Any:
+    return
 
 
 @by_tag
-def _two(compute: Any, two: Any, given: Any, i: int) -> Any:
+def _asked(ahead: Any, given: Any, i: int, k: int) -> Any:
+    """ahead(given, i, k), if there is such a function."""
+    return _none_asked if isinstance(ahead, (types.Omitted, types.NoneType)) else _some_asked
+
+
+def _two_at_once(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
+    return two(given, i)
+
+
+def _two_in_turn(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
+    full = types.intp(LANES)
+    low = compute(given, i, full)
+    _asked(ahead, given, i, types.intp(0))
+    high = compute(given, i + LANES, full)
+    _asked(ahead, given, i + LANES, types.intp(1))
+    return low, high
+
+
+@by_tag
+def _two(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
     return _two_in_turn if isinstance(two, (types.Omitted, types.NoneType)) else _two_at_once
 
 
@@ -460,17 +484,19 @@ def sweep(
     n: int,
     stream: bool,
     two: Callable[[Any, int], Any] | None = None,
+    ahead: Callable[[Any, int, int], Any] | None = None,
 ) -> None:
     """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches.
 
-    two(given, i), if there is such a function, gives 32 as two vectors.
+    two(given, i), if there is such a function, gives 32 as two vectors; else ahead(given, i, k), if there is one,
+    asks for what comes behind half k of 32.
     """
     i, pairs, limit, full = 0 * n, n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
     if stream and address & 63 != 0:
         pairs, limit = 0 * n, min(n, (-address & 63) // itemsize(tag))
     while i < n:
         while i + 2 * LANES <= pairs:
-            low, high = _two(compute, two, given, i)
+            low, high = _two(compute, two, ahead, given, i)
             low, high = settled_pair(tag, low, high)
             if stream:
                 store_line(tag, address, i, low, high)
@@ -478,6 +504,7 @@ def sweep(
                 store_pair(tag, address, i, low, high)
             i += 2 * LANES
         while i + LANES <= limit:
+            _asked(ahead, given, i, types.intp(0))
             store(tag, address, i, settled(tag, compute(given, i, full)))
             i += LANES
         if i < limit:

@@ -18,6 +18,7 @@ from anycann.backends.cpu_blocks import (
     SHORT,
     WALK_SCRATCH,
     Held,
+    ask,
     begin_walk,
     block_in,
     block_out,
@@ -122,6 +123,28 @@ def _moved(block: Any, distance: int) -> Any:
     return _none_moved if isinstance(block, types.NoneType) else _some_moved
 
 
+def _some_asked(block: Any, i: int, k: int) -> Any:
+    ask(block, i, k)
+
+
+def _none_asked(block: Any, i: int, k: int) -> Any:
+    return
+
+
+@by_tag
+def _asked(block: Any, i: int, k: int) -> Any:
+    return _none_asked if isinstance(block, types.NoneType) else _some_asked
+
+
+@device
+def _ask(given: Any, i: int, k: int) -> None:
+    """`ask` for all operands."""
+    (first, second, third), _ = given
+    _asked(first, i, k)
+    _asked(second, i, k)
+    _asked(third, i, k)
+
+
 @device
 def walk(
     compute: Callable[[Any, int, int], Any],
@@ -156,7 +179,7 @@ def walk(
         place = block_out(tag, p_out, l_out, flat, n, s_out)
         for k in range(count):
             operands = _moved(b_first, k * d_first), _moved(b_second, k * d_second), _moved(b_third, k * d_third)
-            sweep(compute, (operands, rest), tag, place + k * d_out, n, stream and place != s_out)
+            sweep(compute, (operands, rest), tag, place + k * d_out, n, stream and place != s_out, None, _ask)
         flush(tag, p_out, l_out, flat, n, s_out, place)
         flat += count * n
     end_walk(s_first)

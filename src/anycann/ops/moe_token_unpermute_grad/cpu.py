@@ -13,6 +13,7 @@ from anycann.backends.cpu_blocks import (
     AHEAD,
     BLOCK,
     SCRATCH,
+    ask,
     fetch,
     run_in,
     run_out,
@@ -187,7 +188,7 @@ def _rows(
                 sweep(zero, None, tag, out, n, False)
             else:
                 source = run_in(tag, row_address(p_grad, token, grad_stride, size) + d * grad_step * size, grad_step, n, s_grad)
-                sweep(fetch, (tag, source, 1, AHEAD), tag, out, n, stream and out_step == 1)
+                sweep(fetch, (tag, source, 1, AHEAD), tag, out, n, stream and out_step == 1, None, ask)
             unload(tag, place, out_step, n, s_out)
     if stream:
         fence()
