@@ -38,20 +38,30 @@ def test_a_fault_is_reported_and_the_next_launch_runs(make, case, check):
     (report,) = caught.value.reports
     assert (report.rule, report.cores) == ("fault", (0, 1, 2))
     assert report.what.startswith(what)
-    assert report.what.endswith("; it made no call" + ("" if check else UNCHECKED))
+    if case == "text that is not there":  # found in code of the system, whose lines are nobody's
+        assert (report.line, report.api) == (0, "")
+        assert report.what.endswith("; it made no call" + ("" if check else UNCHECKED))
+    else:
+        assert report.file.endswith("/kernel.cpp")
+        assert (report.line, report.api) == (2 if case == "a recursion" else 5, "code of the kernel")
     assert "zeros" in report.advice
     x, y, _ = arguments(n)
     module.kernel[3](x, y, -1)
     assert x[:4].tolist() == [7, 7, 7, 0]
 
 
-def test_a_fault_names_the_last_call_and_lets_other_blocks_end(make):
+@pytest.mark.parametrize("located", [True, False])
+def test_a_fault_names_its_line_or_the_last_call_and_lets_other_blocks_end(make, monkeypatch, located):
     body = "if (AscendC::GetBlockIdx() == 1) { AscendC::PipeBarrier<PIPE_ALL>();\n y[0] = 1; } AscendC::SyncAll();"
+    module = make(body, "GM_ADDR x, GM_ADDR y, int32_t n")
+    if not located:
+        monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ascendc.KernelError) as caught:
-        make(body, "GM_ADDR x, GM_ADDR y, int32_t n").kernel[4](*arguments(0))
+        module.kernel[4](*arguments(0))
     (report,) = caught.value.reports
-    assert (report.rule, report.cores, report.api) == ("fault", (1,), "PipeBarrier")
-    assert report.what.endswith("; this was its last call")
+    assert (report.rule, report.cores) == ("fault", (1,))
+    assert (report.line, report.api) == ((6, "code of the kernel") if located else (5, "PipeBarrier"))
+    assert report.what.endswith("Unified Buffer" if located else "; this was its last call")
 
 
 def test_a_fault_in_an_atomic_addition_keeps_no_lock(make):
@@ -62,9 +72,7 @@ def test_a_fault_in_an_atomic_addition_keeps_no_lock(make):
     module = make(body, "GM_ADDR x, GM_ADDR y, int32_t n", check=False)
     with pytest.raises(ascendc.KernelError) as caught:
         module.kernel[1](*arguments(1), timeout=5.0)
-    (report,) = caught.value.reports
-    assert (report.rule, report.api) == ("fault", "SetAtomicAdd")
-    assert report.what.endswith("; this was its last call" + UNCHECKED)
+    assert [(report.rule, report.line) for report in caught.value.reports] == [("fault", 8)]  # the line of the copy
     x, y, _ = arguments(0)
     module.kernel[2](x, y, 0, timeout=5.0)
     assert x.view(np.float32)[:8].tolist() == [2.0] * 8

@@ -18,7 +18,7 @@ _CORE = _HERE / "core"
 
 # Contraction and value-changing optimisation would lose bit-exactness; typed views of UB memory alias by design.
 EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-unsafe-math-optimizations")
-FLAGS = ("-std=c++17", "-O2", "-fPIC", *EXACT, "-fno-strict-aliasing", "-pthread")
+FLAGS = ("-std=c++17", "-O2", "-g1", "-gdwarf-4", "-fPIC", *EXACT, "-fno-strict-aliasing", "-pthread")
 
 SANITIZERS = {None: (), "undefined": ("-fsanitize=undefined",), "address": ("-fsanitize=address,undefined",)}
 
@@ -50,7 +50,7 @@ def core_library(sanitize: str | None = None) -> Path:
     with tempfile.TemporaryDirectory(dir=folder()) as work:
         unit, library = Path(work) / "core.cpp", Path(work) / path.name
         unit.write_text("".join(f'#include "{source}"\n' for source in sorted(_CORE.glob("*.cpp"))))
-        result = compile_file([*flags, f"-I{INCLUDE}", "-shared", unit, "-o", library])
+        result = compile_file([*flags, f"-I{INCLUDE}", "-shared", unit, "-ldl", "-o", library])
         if result.status != 0:
             raise ToolchainError(f"{shlex.join(compiler()[0])} cannot compile anycann's simulated cores:\n{result.output}")
         place(library, path)

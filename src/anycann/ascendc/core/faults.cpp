@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include <pthread.h>
+#include <ucontext.h>
 
 namespace anycann {
 namespace emu {
@@ -14,7 +15,19 @@ struct Trap {
     sigjmp_buf back;
     int signal = 0, code = 0;
     const void* address = nullptr;
+    std::uintptr_t counter = 0;
 };
+
+static std::uintptr_t CounterOf([[maybe_unused]] const void* context)
+{
+#if defined(__linux__) && defined(__x86_64__)
+    return static_cast<std::uintptr_t>(static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__linux__) && defined(__aarch64__)
+    return static_cast<const ucontext_t*>(context)->uc_mcontext.pc;
+#else
+    return 0;
+#endif
+}
 
 static thread_local Trap* tTrap = nullptr;
 
@@ -23,7 +36,7 @@ static constexpr int kCount = sizeof kSignals / sizeof *kSignals;
 static struct sigaction before[kCount];  // whose signals these are where no kernel runs
 static volatile std::sig_atomic_t passed[kCount];
 
-static void Caught(int signal, siginfo_t* info, void*)
+static void Caught(int signal, siginfo_t* info, void* context)
 {
     Trap* trap = tTrap;
     if (trap != nullptr && info->si_code > 0) {  // of this thread's own instruction, not sent by somebody
@@ -31,6 +44,7 @@ static void Caught(int signal, siginfo_t* info, void*)
         trap->signal = signal;
         trap->code = info->si_code;
         trap->address = info->si_addr;
+        trap->counter = CounterOf(context);
         siglongjmp(trap->back, 1);
     }
     for (int i = 0; i < kCount; ++i) {
@@ -147,11 +161,11 @@ Ending CallKernel(void (*call)(void*), void* context)
     Trap trap;
     if (sigsetjmp(trap.back, 0) != 0) {
         AtomicRelease();
-        return {true, trap.signal == 0 ? std::string() : Described(trap)};
+        return {true, trap.signal == 0 ? std::string() : Described(trap), trap.counter};
     }
     const Scope scope(&trap);
     call(context);
-    return {false, std::string()};
+    return {false, std::string(), 0};
 }
 
 }  // namespace emu

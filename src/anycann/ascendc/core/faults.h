@@ -11,10 +11,14 @@ namespace emu {
 struct Ending {
     bool stopped;
     std::string fault;
+    std::uintptr_t counter;  // of the instruction
 };
 
 // Calls a kernel. Where it is stopped, its objects are not destroyed.
 Ending CallKernel(void (*call)(void*), void* context);
+
+// The line of a source that has the instruction; line 0 if nobody knows.
+Loc PlaceOf(std::uintptr_t counter);
 
 // Lets go of the lock of atomic additions where this thread was stopped while it held it.
 void AtomicRelease();

@@ -74,6 +74,7 @@ static void Merge(Launch& launch, Core& core)
     for (Report& report : core.reports) {
         const auto same = std::find_if(launch.reports.begin(), launch.reports.end(), [&report](const Report& other) {
             return other.rule == report.rule && other.loc.line == report.loc.line && other.alsoLoc.line == report.alsoLoc.line && other.queue == report.queue &&
+                   other.counter == report.counter &&
                    std::strcmp(other.loc.file, report.loc.file) == 0;
         });
         if (same == launch.reports.end()) {
@@ -126,7 +127,10 @@ static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
             CheckEnd(core);
             stopped = false;
         } else if (!ending.fault.empty()) {
-            core.reports.push_back(AfterLastCall(core, "fault", ending.fault));
+            Report report = AfterLastCall(core, "fault", ending.fault);
+            report.counter = ending.counter;
+            report.fault = ending.fault;
+            core.reports.push_back(report);
         }
     } catch (const StopCore&) {
         // what stopped it is in its reports
@@ -215,6 +219,14 @@ static Result* Run(const AnycannLaunch& given)
     }
     if (!result->abandoned) {
         CheckBetweenCores(*launch);
+    }
+    for (Report& report : launch->reports) {
+        const Loc place = PlaceOf(report.counter);
+        if (place.line > 0) {
+            report.loc = place;
+            report.api = "code of the kernel";
+            report.what = report.fault;
+        }
     }
     result->findings = FindingsJson(*launch, result->abandoned);
     result->text = launch->reports.empty() ? std::string() : FindingsText(*launch);

@@ -94,6 +94,8 @@ struct Report {
     Loc loc{"", 0}, alsoLoc{"", 0};
     int buffer = -1;
     std::set<std::int64_t> cores;
+    std::uintptr_t counter = 0;  // of an instruction at fault
+    std::string fault;  // and what it did
 };
 
 struct TraceEvent {
