@@ -60,12 +60,14 @@ static void Caught(int signal, siginfo_t* info, void* context)
     }
 }
 
-// Others may have taken the signals since the last launch: Python's faulthandler, for one.
-static void TakeSignals()
+static std::mutex signalsMutex;
+void SignalsLock() { signalsMutex.lock(); }
+void SignalsUnlock() { signalsMutex.unlock(); }
+
+void TakeSignals()
 {
 #if !defined(__SANITIZE_ADDRESS__)  // which reports faults itself
-    static std::mutex mutex;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(signalsMutex);
     for (int i = 0; i < kCount; ++i) {
         struct sigaction now {};
         sigaction(kSignals[i], nullptr, &now);
@@ -152,7 +154,6 @@ static std::string Described(const Trap& trap)
 
 Ending CallKernel(void (*call)(void*), void* context)
 {
-    TakeSignals();
     static thread_local HandlersStack stack;
     struct Scope {
         explicit Scope(Trap* trap) { tTrap = trap; }

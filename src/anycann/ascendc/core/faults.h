@@ -7,6 +7,11 @@
 namespace anycann {
 namespace emu {
 
+// Before a launch: others may have taken the signals since the last one, Python's faulthandler for one.
+void TakeSignals();
+void SignalsLock();
+void SignalsUnlock();
+
 // How a kernel ended: by itself, or stopped; for a fault of the processor, in words, else for what its reports say.
 struct Ending {
     bool stopped;

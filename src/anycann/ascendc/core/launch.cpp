@@ -200,6 +200,7 @@ static Result* Run(const AnycannLaunch& given)
     }
     const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(given.timeoutSeconds));
     launch->deadline = std::chrono::steady_clock::now() + limit;
+    TakeSignals();
     const std::int64_t workers = std::min(launch->blocks, launch->cores);
     launch->running = workers;
     for (std::int64_t i = 0; i < workers; ++i) {

@@ -1,5 +1,7 @@
 #include "launch_pool.h"
 
+#include "faults.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -71,12 +73,14 @@ static void LockForFork()
 {
     poolMutex.lock();
     gmMutex.lock();
+    SignalsLock();
     AtomicLock();
 }
 
 static void UnlockAfterFork()
 {
     AtomicUnlock();
+    SignalsUnlock();
     gmMutex.unlock();
     poolMutex.unlock();
 }

@@ -1,6 +1,7 @@
 // The line of a kernel's source that an instruction was made from, as far as debug information and the tool that reads it say.
 #include "faults.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -19,11 +20,12 @@ extern char** environ;
 namespace anycann {
 namespace emu {
 
+#if defined(__ELF__)
 // What a program prints, without a shell; nothing if it cannot run.
 static std::string OutputOf(std::vector<std::string> words)
 {
     int ends[2];
-    if (pipe(ends) != 0) {
+    if (pipe2(ends, O_CLOEXEC) != 0) {  // children that others start meanwhile would keep it open
         return std::string();
     }
     std::vector<char*> arguments;
@@ -34,8 +36,6 @@ static std::string OutputOf(std::vector<std::string> words)
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    posix_spawn_file_actions_addclose(&actions, ends[0]);
-    posix_spawn_file_actions_addclose(&actions, ends[1]);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     pid_t child = 0;
     const bool runs = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ) == 0;
@@ -43,12 +43,12 @@ static std::string OutputOf(std::vector<std::string> words)
     close(ends[1]);
     std::string text;
     char part[1024];
-    for (ssize_t count = 0; runs && (count = read(ends[0], part, sizeof part)) > 0;) {
-        text.append(part, static_cast<std::size_t>(count));
+    for (ssize_t count = 1; runs && (count > 0 || (count < 0 && errno == EINTR));) {
+        count = read(ends[0], part, sizeof part);
+        text.append(part, static_cast<std::size_t>(count > 0 ? count : 0));
     }
     close(ends[0]);
-    if (runs) {
-        waitpid(child, nullptr, 0);
+    while (runs && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
     return text;
 }
@@ -59,7 +59,9 @@ static bool OfTheUser(const std::string& file)
     return file.compare(0, 1, "/") == 0 && file.compare(0, 5, "/usr/") != 0 && file.find("/anycann/ascendc/include/") == std::string::npos;
 }
 
-Loc PlaceOf(std::uintptr_t counter)
+#endif
+
+Loc PlaceOf([[maybe_unused]] std::uintptr_t counter)
 {
 #if defined(__ELF__)
     Dl_info info;
