@@ -164,18 +164,13 @@ import ctypes, faulthandler, sys
 import numpy as np
 from anycann import ascendc
 module = ascendc.build(sys.argv[1])
-if sys.argv[2] == "before":
-    faulthandler.enable()
-try:
-    module.kernel[1](None)
-except ascendc.KernelError as error:
-    print(error.reports[0].rule, flush=True)
-if sys.argv[2] == "after":
-    faulthandler.enable()
-try:
-    module.kernel[1](None)
-except ascendc.KernelError as error:
-    print(error.reports[0].rule, flush=True)
+for launch in ("before", "after"):
+    if sys.argv[2] == launch:
+        faulthandler.enable()
+    try:
+        module.kernel[1](None)
+    except ascendc.KernelError as error:
+        print(error.reports[0].rule, flush=True)
 ctypes.string_at(0)
 """
 

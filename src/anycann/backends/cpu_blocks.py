@@ -404,11 +404,12 @@ def fetch(operand: Operand, i: int, m: int) -> Any:
 
 
 @device
-def ask(operand: Operand, i: int, k: int) -> None:
+def ask(operand: Operand | None, i: int, k: int) -> None:
     """Prefetch what comes behind 16 elements from i on, half k of 32: a line holds 32 of 16 bits, and is asked for once."""
-    tag, address, step, ahead = operand
-    if k == 0 or itemsize(tag) == 4:
-        prefetch(address + i * step * itemsize(tag) + ahead)
+    if operand is not None:
+        tag, address, step, ahead = operand
+        if k == 0 or itemsize(tag) == 4:
+            prefetch(address + i * step * itemsize(tag) + ahead)
 
 
 @device
@@ -443,20 +444,6 @@ def settled_pair(tag: Tag, low: Any, high: Any) -> Any:
     return low, high
 
 
-def _some_asked(ahead: Any, given: Any, i: int, k: int) -> Any:
-    ahead(given, i, k)
-
-
-def _none_asked(ahead: Any, given: Any, i: int, k: int) -> Any:
-    return
-
-
-@by_tag
-def _asked(ahead: Any, given: Any, i: int, k: int) -> Any:
-    """ahead(given, i, k), if there is such a function."""
-    return _none_asked if isinstance(ahead, (types.Omitted, types.NoneType)) else _some_asked
-
-
 def _two_at_once(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
     return two(given, i)
 
@@ -464,9 +451,11 @@ def _two_at_once(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
 def _two_in_turn(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
     full = types.intp(LANES)
     low = compute(given, i, full)
-    _asked(ahead, given, i, types.intp(0))
+    if ahead is not None:
+        ahead(given, i, types.intp(0))
     high = compute(given, i + LANES, full)
-    _asked(ahead, given, i + LANES, types.intp(1))
+    if ahead is not None:
+        ahead(given, i + LANES, types.intp(1))
     return low, high
 
 
@@ -504,7 +493,8 @@ def sweep(
                 store_pair(tag, address, i, low, high)
             i += 2 * LANES
         while i + LANES <= limit:
-            _asked(ahead, given, i, types.intp(0))
+            if ahead is not None:
+                ahead(given, i, types.intp(0))
             store(tag, address, i, settled(tag, compute(given, i, full)))
             i += LANES
         if i < limit:

@@ -123,26 +123,13 @@ def _moved(block: Any, distance: int) -> Any:
     return _none_moved if isinstance(block, types.NoneType) else _some_moved
 
 
-def _some_asked(block: Any, i: int, k: int) -> Any:
-    ask(block, i, k)
-
-
-def _none_asked(block: Any, i: int, k: int) -> Any:
-    return
-
-
-@by_tag
-def _asked(block: Any, i: int, k: int) -> Any:
-    return _none_asked if isinstance(block, types.NoneType) else _some_asked
-
-
 @device
 def _ask(given: Any, i: int, k: int) -> None:
     """`ask` for all operands."""
     (first, second, third), _ = given
-    _asked(first, i, k)
-    _asked(second, i, k)
-    _asked(third, i, k)
+    ask(first, i, k)
+    ask(second, i, k)
+    ask(third, i, k)
 
 
 @device

@@ -38,7 +38,6 @@ from anycann.backends.cpu_simd import (
     load1_i32,
     load1_i64,
     load_tail,
-    prefetch,
     select,
     splat,
     store,
@@ -74,11 +73,10 @@ def _last_names(p_indices: int, stride: int, entries: int, rows: int, last: int)
 @device
 def _run(tag: Tag, grad: int, row: int, weight: float, out: int, first: int, n: int, stream: bool) -> Any:
     """Elements [first, first + n) of a row, at most RUN_H: out = grad * weight, and the lanes of the sum of grad * row."""
-    run, end = splat(-0.0), first + n - n % _PAIR
+    run, end, later = splat(-0.0), first + n - n % _PAIR, (tag, row, 1, AHEAD)
     for i in range(first, end, _PAIR):
-        prefetch(row + i * itemsize(tag) + AHEAD)
-        if itemsize(tag) == 4:
-            prefetch(row + i * itemsize(tag) + AHEAD + 64)
+        ask(later, i, types.intp(0))
+        ask(later, i + LANES, types.intp(1))
         low, high = load(tag, grad, i), load(tag, grad, i + LANES)
         run = run + low * load(tag, row, i) + high * load(tag, row, i + LANES)
         low, high = settled_pair(tag, low * weight, high * weight)
