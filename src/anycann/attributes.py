@@ -16,7 +16,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removeprefix("aclnn")).lower()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attr:
     """An attribute parameter. `default` is what Python functions use when it is left out; `required` has none."""
 
@@ -56,7 +56,7 @@ class Attr:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Int(Attr):
     low: int | None = None
     high: int | None = None
@@ -90,7 +90,7 @@ class Int(Attr):
         return f"at most {self.high}" if self.low is None else f"from {self.low} to {self.high}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bool(Attr):
     allowed: tuple[bool, ...] = (False, True)
     ctype: ClassVar[str] = "bool"
@@ -111,7 +111,7 @@ class Bool(Attr):
         return " or ".join(str(value) for value in self.allowed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Float(Attr):
     low: float = -math.inf
     ctype: ClassVar[str] = "float"
@@ -139,7 +139,7 @@ class Float(Attr):
         return "any number but NaN" if self.low == -math.inf else f"at least {self.low:g} and not NaN"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Double(Float):
     ctype: ClassVar[str] = "double"
 
@@ -147,7 +147,7 @@ class Double(Float):
         return number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Str(Attr):
     choices: tuple[str, ...] = ()
     null: str | None = None  # what a null pointer stands for; without it null is refused
@@ -174,7 +174,7 @@ class Str(Attr):
         return " or ".join(repr(choice) for choice in self.choices)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IntArray(Attr):
     """A list of at least `least` integers, none below `low`, or null unless `null_code` refuses it.
 
@@ -214,7 +214,7 @@ class IntArray(Attr):
         return words if self.refuses_null(superset=True) else f"{words}, or null"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bools(Attr):
     """A list of `size` booleans."""
 

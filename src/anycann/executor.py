@@ -205,7 +205,7 @@ def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, back
 
 def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
     """The function aclnnXxxGetWorkspaceSize of an operator."""
-    spec, describe = op.spec, op.key_of
+    spec = op.spec
     api = f"{spec.name}GetWorkspaceSize"
     order = tuple(param.name for param in spec.params)
     signature = inspect.Signature(
@@ -221,7 +221,7 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
                 raise TypeError(f"{api}: {error}") from None
         chosen = products.current() if product is None else products.find(product)
         try:
-            key, addresses = describe(chosen, *args)
+            key, addresses = op.key_of(chosen, *args)
         except OtherKindError:
             plan, places, keep = prepare(op, api, args, chosen)
             return plan.workspace_size, Executor(spec.name, plan, places, keep)

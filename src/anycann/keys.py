@@ -9,12 +9,13 @@ from anycann.products import Product
 from anycann.spec import Attr, OpSpec
 from anycann.tensor import Tensor, sketch
 
-__all__ = ["SEQUENCES", "SIMPLE", "OtherKindError", "describer", "sketches"]
+__all__ = ["SEQUENCES", "SIMPLE", "Describer", "OtherKindError", "describer", "sketches"]
 
 SIMPLE: frozenset[type] = frozenset((int, float, bool, str, type(None)))
 SEQUENCES = (tuple, list)
 _LASTING = (*SIMPLE, np.generic)
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
+Describer = Callable[..., tuple[Hashable, list[int]]]
 
 
 def sketches(
@@ -74,7 +75,7 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return tuple(value), kinds
 
 
-def describer(spec: OpSpec, what: str) -> Callable[..., tuple[Hashable, list[int]]]:
+def describer(spec: OpSpec, what: str) -> Describer:
     """A function of the product and the arguments of phase 1: a key made of the "key" or "form" of descriptors, and their addresses.
 
     OtherKindError unless the tensors are descriptors. Written for each operator, as it takes half as long as loops over the arguments.
@@ -88,6 +89,6 @@ def describer(spec: OpSpec, what: str) -> Callable[..., tuple[Hashable, list[int
             key.append(f"{name}.{what} if type({name}) is Tensor else absent({name})")
             addresses.append(f"{name}.start if {name} else 0")
     known = {"Tensor": Tensor, "simple": SIMPLE, "listed": _listed, "absent": _absent}
-    describe: Callable[..., tuple[Hashable, list[int]]]
+    describe: Describer
     describe = eval(f"lambda product, {', '.join(names)}: (({', '.join(key)}), [{', '.join(addresses)}])", known)
     return describe

@@ -15,7 +15,7 @@ from anycann.bind import Call, Launch, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
-from anycann.keys import SEQUENCES, SIMPLE, describer, sketches
+from anycann.keys import SEQUENCES, SIMPLE, Describer, describer, sketches
 from anycann.locks import loading, shared
 from anycann.products import Product
 from anycann.spec import Attr, OpSpec
@@ -319,11 +319,17 @@ class Operator:
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
-        self.key_of, self.form_of = describer(spec, "key"), describer(spec, "form")  # of calls on descriptors
+        self.key_of: Describer = lambda *given: self._describers()[0](*given)  # of calls on descriptors; written at the first one
+        self.form_of: Describer = lambda *given: self._describers()[1](*given)
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
         when_changed(self.forget)
+
+    def _describers(self) -> tuple[Describer, Describer]:
+        """What `key_of` and `form_of` are from now on: to write them for all operators took a tenth of the time of the import."""
+        self.key_of, self.form_of = describer(self.spec, "key"), describer(self.spec, "form")
+        return self.key_of, self.form_of
 
     def forget(self) -> None:
         """Forget all plans, which may depend on the number of threads."""

@@ -52,7 +52,7 @@ def compiled(expression: str) -> CodeType:
     return compile(expression, "<rule>", "eval")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Broadcast:
     """The shape that the named tensors broadcast to."""
 
@@ -62,7 +62,7 @@ class Broadcast:
 Shape = str | tuple[str, ...] | Broadcast
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class When:
     """The shape of an output that depends on a condition. Of several patterns any will do, and the first is what functions make."""
 
@@ -71,7 +71,7 @@ class When:
     otherwise: Shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Same:
     """Exactly the dtype of another tensor, or one of `also`; of the tensor that `otherwise` says where that other one is absent."""
 
@@ -80,7 +80,7 @@ class Same:
     otherwise: "Same | None" = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Promote:
     """The dtype that the named tensors promote to; with `castable`, any listed dtype that it can be cast to."""
 
@@ -88,7 +88,7 @@ class Promote:
     castable: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tensor:
     """A tensor parameter. `shape` is a pattern of axes ("T H"; "*D" is any number of axes), patterns among which the rank
     chooses ("N K", "N"; the axes that are left out are 1), a Broadcast, or for outputs a When.
@@ -136,7 +136,7 @@ class Tensor:
         return tuple(dict.fromkeys(axis for pattern in self.patterns for axis in pattern))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """A condition over axes and attributes that must hold, with the sentence that the user reads.
 
@@ -152,7 +152,7 @@ class Rule:
     superset: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Let:
     """An axis, or a group of axes, that is computed from axes and attributes; before the shapes are looked at if from attributes alone."""
 
@@ -161,7 +161,7 @@ class Let:
     sentence: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """A named problem of real size: shapes of the inputs and attribute values, for tests, demo and benchmarks alike."""
 
@@ -175,7 +175,7 @@ Param = Tensor | Attr
 STAGES = ("nulls", "dtypes", "promotion", "ranks", "shapes", "storage", "aliases", "attributes", "tiling", "empty", "product")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpSpec:
     """One operator. `params` stand in the order of the C prototype; `stages` in the order in which a call is checked."""
 

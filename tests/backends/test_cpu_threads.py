@@ -99,11 +99,18 @@ def stacks(units: int) -> int:
     return len(set(found.tolist()))
 
 
+def most_stacks(wanted: int) -> int:
+    """The most threads that took part in one of ten calls, or more: a busy machine may leave one out now and then, not always."""
+    until, taking_part = time.monotonic() + 60, [stacks(64) for _ in range(10)]
+    while max(taking_part) < wanted and time.monotonic() < until:
+        taking_part.append(stacks(64))
+    return max(taking_part)
+
+
 def test_as_many_threads_as_were_asked_for_and_no_more() -> None:
     for threads in (4, 2, 3, 1):  # later calls find more workers than they may have
         anycann.set_num_threads(threads)
-        taking_part = [stacks(64) for _ in range(10)]
-        assert max(taking_part) == threads, "a busy machine may leave one out now and then, not always"
+        assert most_stacks(threads) == threads
 
 
 @partitioned
@@ -148,12 +155,14 @@ def test_a_change_of_the_number_of_threads_makes_plans_anew() -> None:
 def test_workers_fall_asleep_and_are_woken() -> None:
     anycann.set_num_threads(2)
     for _ in range(3):
-        assert max(stacks(64) for _ in range(10)) == 2
-        time.sleep(0.02)
+        assert most_stacks(2) == 2
+        until = time.monotonic() + 30
+        while cpu_threads._pool.asleep() < cpu_threads._pool.workers and time.monotonic() < until:
+            time.sleep(0.02)
+        assert cpu_threads._pool.asleep() == cpu_threads._pool.workers
         before = time.process_time()
         time.sleep(0.2)
         assert time.process_time() - before < 0.05
-        assert cpu_threads._pool.asleep() == cpu_threads._pool.workers
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
