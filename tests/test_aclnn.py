@@ -150,6 +150,29 @@ def test_the_workspace_must_be_there_and_large_enough(fact: Fact, recorder: Reco
     assert len(recorder.runs) == 1
 
 
+class Exporter:
+    """Memory behind the array interface."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.__array_interface__ = array, array.__array_interface__
+
+
+@by_operator
+def test_arrays_of_python_objects_are_no_memory(fact: Fact, recorder: Recorder) -> None:
+    """Numbers written over references would end the process when these are dropped."""
+    call = sample(fact)
+    size, executor = call.phase_one(call.outputs())
+    for kind in (object, [("a", np.int64), ("b", object)]):
+        objects = np.empty(size, kind)
+        for held in (objects, Exporter(objects)):
+            refused(161002, lambda held=held: call.phase_two(size, executor, workspace=held), "workspace", "Python objects")
+            refused(161002, lambda held=held: executor.set_output_address(0, held), fact.outputs[0], "Python objects")
+            refused(161002, lambda held=held: aclnn.create_tensor((2,), "float16", data=held), "data", "Python objects")
+    assert not recorder.runs
+    call.phase_two(size, executor, workspace=np.empty(size, [("a", np.int64), ("b", np.float32)]))
+    assert len(recorder.runs) == 1
+
+
 @by_operator
 @pytest.mark.parametrize("shift", [0, 1, 63])
 def test_the_kernel_gets_aligned_workspace_inside_what_was_passed(fact: Fact, recorder: Recorder, shift: int) -> None:

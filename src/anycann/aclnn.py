@@ -28,7 +28,7 @@ from anycann.errors import AclnnError
 from anycann.executor import Executor, given_address, phase_one, phase_two
 from anycann.runtime import aligned_bytes
 from anycann.streams import Event, Stream
-from anycann.tensor import Tensor, contiguous_strides, from_array
+from anycann.tensor import Tensor, contiguous_strides, memory_of
 
 __all__ = ["Event", "Executor", "Stream", "create_tensor", "empty_workspace"]
 
@@ -82,8 +82,9 @@ def create_tensor(
     (first,) = _counts((offset,), "offset", api, None)
     if data is None or isinstance(data, (int, np.integer)):
         whole = shape if storage is None else storage
-        return Tensor(given_address(data, "data", api), kind, shape, steps, first, whole, number, device=cuda.name_of(device))
-    array = from_array(data, "data", api)
+        address = given_address(data, "data", api)
+        return Tensor(address, kind, shape, steps, first, whole, number, device=cuda.name_of(device)).settled()
+    array = memory_of(data, "data", api)
     low, high = array.bytes_touched()
     room = (high - low) // kind.itemsize
     storage = (room,) if storage is None else storage
@@ -94,7 +95,7 @@ def create_tensor(
             f"data must hold the {math.prod(storage)} {kind} elements of storage_dims {storage}; got {room}. Pass a larger array.",
         )
     owner = array.owner if array.owner is data else (data, array.owner)
-    return Tensor(low, kind, shape, steps, first, storage, number, array.writable, owner, array.device)
+    return Tensor(low, kind, shape, steps, first, storage, number, array.writable, owner, array.device).settled()
 
 
 def _dtype(value: Any, api: str) -> dtypes.DType:

@@ -17,7 +17,7 @@ from anycann.products import Product
 from anycann.runtime import Operator, Plan
 from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
-from anycann.tensor import Tensor, from_array, out_of_storage
+from anycann.tensor import Tensor, address_of, from_array, memory_of
 
 __all__ = ["Executor", "given_address", "need_same", "need_workspace", "phase_one", "phase_two", "planned", "prepare"]
 
@@ -35,10 +35,11 @@ def given_address(value: Any, name: str, api: str) -> int:
 class Executor:
     """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
 
-    __slots__ = ("_addresses", "_keep", "_moved", "_plan", "_repeatable", "_state", "name")
+    __slots__ = ("_addresses", "_keep", "_leads", "_moved", "_plan", "_repeatable", "_state", "name")
 
-    def __init__(self, name: str, plan: Plan, addresses: Sequence[int], keep: Sequence[Any]) -> None:
+    def __init__(self, name: str, plan: Plan, addresses: Sequence[int], keep: Sequence[Any], leads: Sequence[int] | None = None) -> None:
         self.name, self._plan, self._addresses, self._keep = name, plan, addresses, keep
+        self._leads = leads  # the bytes before first elements; None: those of the arguments of phase 1, which `keep` is
         self._moved: dict[int, Any] = {}  # what keeps the addresses alive that were set later
         self._state, self._repeatable = "ready", False
 
@@ -93,12 +94,21 @@ class Executor:
         if self._plan.absent and self._plan.absent[place] and not (param.output and param.needed):
             rule = "must be a tensor that phase 1 was given; got an address for a null pointer"
             raise AclnnError(161002, api, f"{param.name} {rule}. Make a new executor with the tensor.")
-        address = self._address_of(place, data, api) + self._plan.offsets[place]
+        address = self._address_of(place, data, api) + self._before(api)[place]
         with shared:
             self._need_alive(api)  # it may have been used meanwhile
             moved = list(self._addresses)
             moved[place] = address
             self._addresses, self._moved = moved, self._moved | {place: data}
+
+    def _before(self, api: str) -> Sequence[int]:
+        """The bytes before the first elements of the tensors, of an executor that can be used."""
+        with shared:
+            self._need_alive(api)
+            if self._leads is None:
+                given = [self._keep[place] for place in self._plan.spec.tensor_places]
+                self._leads = [value.lead if type(value) is Tensor else 0 for value in given]
+            return self._leads
 
     def _address_of(self, place: int, data: Any, api: str) -> int:
         param = self._plan.spec.tensors[place]
@@ -108,7 +118,7 @@ class Executor:
         array = _array_on(self.device, data, name, api)
         low, high = array.bytes_touched()
         first, last = self._plan.layouts[place].bytes_touched()
-        offset = self._plan.offsets[place]
+        offset = self._before(api)[place]
         if last > first and (offset + first < 0 or offset + last > high - low):
             rule = (
                 f"must be memory of at least {offset + last} bytes, as the planned view touches bytes {offset + first} to {offset + last}"
@@ -133,10 +143,10 @@ class Executor:
         Marks an executor that is not repeatable as used. `locate` may refuse the addresses, or give others at which the same bytes lie.
         """
         with shared:
-            self._need_alive(api)
+            leads = self._before(api)
             plan, keep, addresses = self._plan, (self._keep, self._moved), self._addresses
-        for place, (address, offset) in enumerate(zip(addresses, plan.offsets, strict=True)):
-            if address == offset and plan.layouts[place].numel:
+        for place, (address, lead) in enumerate(zip(addresses, leads, strict=True)):
+            if address == lead and plan.layouts[place].numel:
                 mend = "Give the tensor its data, or set the address of the executor."
                 raise AclnnError(161001, api, f"{plan.spec.tensors[place].name} must have an address; got a null pointer. {mend}")
         if plan.outputs_meet(addresses):
@@ -152,7 +162,7 @@ class Executor:
 
 def _array_on(device: str, value: Any, name: str, api: str) -> Tensor:
     """The memory of an array, which must be on the device of the executor."""
-    array = from_array(value, name, api)
+    array = memory_of(value, name, api)
     if array.device != device:
         mend = f"Move it with .to('{device}')."
         raise AclnnError(161002, api, f"{name} must be on {device}, where the planned tensors are; got memory on {array.device}. {mend}")
@@ -178,17 +188,8 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
 
 
 def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None = None) -> Plan:
-    """Check the arguments of phase 1, whose tensors are descriptors, against the contract and plan the call.
-
-    Descriptors of other places in their storages, and otherwise as before, need no plan of their own, only a look at these places.
-    """
-    tensors = [value for value, param in zip(args, op.spec.params, strict=True) if not isinstance(param, Attr)]
-    form, addresses = op.form_of(product, *args)
-    plan = op.known((backend, form))
-    if plan is None or any(tensor and out_of_storage(tensor) for tensor in tensors) or plan.outputs_meet(addresses):
-        plan, _ = _planned(op, api, args, product, backend)
-        op.keep((backend, form), plan)
-    return plan.moved(tensors)  # a copy: the caller may change it
+    """Check the arguments of phase 1 against the contract and plan the call."""
+    return _planned(op, api, args, product, backend)[0]
 
 
 def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None) -> tuple[Plan, Sequence[Tensor]]:
@@ -221,7 +222,7 @@ def phase_one(op: Operator) -> Callable[..., tuple[int, Executor]]:
                 raise TypeError(f"{api}: {error}") from None
         chosen = products.current() if product is None else products.find(product)
         try:
-            key, addresses = op.key_of(chosen, *args)
+            key, addresses = op.described(chosen, *args)
         except OtherKindError:
             plan, places, keep = prepare(op, api, args, chosen)
             return plan.workspace_size, Executor(spec.name, plan, places, keep)
@@ -321,6 +322,10 @@ def _workspace(workspace: Any, size: int, executor: Executor, api: str) -> int:
         need_workspace(address, size, needed, api)
         return address
     need_workspace(-1, size, needed, api)
+    if type(workspace) is np.ndarray and workspace.nbytes >= needed and executor.device == "cpu" and not workspace.dtype.hasobject:
+        flags = workspace.flags
+        if flags.c_contiguous and flags.writeable:
+            return address_of(workspace)
     array = _array_on(executor.device, workspace, "workspace", api)
     low, high = array.bytes_touched()
     if high - low < needed or not array.writable:

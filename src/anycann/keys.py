@@ -62,9 +62,8 @@ class OtherKindError(Exception):
     """An argument of phase 1 that is no descriptor, or a list of other things than numbers."""
 
 
-def _absent(value: object) -> None:
-    if value is not None:
-        raise OtherKindError
+def _other(value: object) -> None:
+    raise OtherKindError
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
@@ -75,8 +74,8 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return tuple(value), kinds
 
 
-def describer(spec: OpSpec, what: str) -> Describer:
-    """A function of the product and the arguments of phase 1: a key made of the "key" or "form" of descriptors, and their addresses.
+def describer(spec: OpSpec) -> Describer:
+    """A function of the product and the arguments of phase 1: a key made of the forms of descriptors, and their addresses.
 
     OtherKindError unless the tensors are descriptors. Written for each operator, as it takes half as long as loops over the arguments.
     """
@@ -86,9 +85,9 @@ def describer(spec: OpSpec, what: str) -> Describer:
         if isinstance(param, Attr):
             key += [f"type({name})", f"{name} if type({name}) in simple else listed({name})"]
         else:
-            key.append(f"{name}.{what} if type({name}) is Tensor else absent({name})")
+            key.append(f"{name}.form if type({name}) is Tensor else {name} if {name} is None else other({name})")
             addresses.append(f"{name}.start if {name} else 0")
-    known = {"Tensor": Tensor, "simple": SIMPLE, "listed": _listed, "absent": _absent}
+    known = {"Tensor": Tensor, "simple": SIMPLE, "listed": _listed, "other": _other}
     describe: Describer
     describe = eval(f"lambda product, {', '.join(names)}: (({', '.join(key)}), [{', '.join(addresses)}])", known)
     return describe

@@ -72,7 +72,6 @@ class Plan:
         spans = [layout.bytes_touched() for layout in self.layouts]
         self.bytes = sum([high - low for low, high in spans])
         places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
-        self.offsets = tuple([tensor.offset * tensor.dtype.itemsize for tensor in call.tensors])
         self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
         pairs = [(i, o) for o in places[True] for i in places[True] if i < o]  # of outputs: they meet within a distance
         self._outputs = tuple([(spans[o][0] - spans[i][1], spans[o][1] - spans[i][0], i, o) for i, o in pairs])
@@ -89,13 +88,6 @@ class Plan:
             self._suits = Repeated.suits(self, is_attr, values, outs)
             self._repeated = Repeated(self, is_attr, values, outs, product) if self._suits else None
         return self._repeated
-
-    def moved(self, tensors: Sequence[Tensor | None]) -> "Plan":
-        """The same for tensors that lie elsewhere in their storages."""
-        plan = Plan.__new__(Plan)
-        vars(plan).update(vars(self))
-        plan.offsets = tuple([tensor.offset * tensor.dtype.itemsize if tensor else 0 for tensor in tensors])
-        return plan
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
@@ -319,17 +311,16 @@ class Operator:
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
         self._single = self._count == 1
-        self.key_of: Describer = lambda *given: self._describers()[0](*given)  # of calls on descriptors; written at the first one
-        self.form_of: Describer = lambda *given: self._describers()[1](*given)
+        self.described: Describer = self._describe  # what a call on descriptors says, and where
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
         when_changed(self.forget)
 
-    def _describers(self) -> tuple[Describer, Describer]:
-        """What `key_of` and `form_of` are from now on: to write them for all operators took a tenth of the time of the import."""
-        self.key_of, self.form_of = describer(self.spec, "key"), describer(self.spec, "form")
-        return self.key_of, self.form_of
+    def _describe(self, *given: Any) -> tuple[Hashable, list[int]]:
+        """The first call of `described`: to write it for all operators took a tenth of the time of the import."""
+        self.described = describer(self.spec)
+        return self.described(*given)
 
     def forget(self) -> None:
         """Forget all plans, which may depend on the number of threads."""

@@ -211,6 +211,11 @@ class OpSpec:
         return tuple(param for param in self.params if isinstance(param, Tensor))
 
     @functools.cached_property
+    def tensor_places(self) -> tuple[int, ...]:
+        """The places of the tensors among the parameters."""
+        return tuple(place for place, param in enumerate(self.params) if isinstance(param, Tensor))
+
+    @functools.cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(param for param in self.tensors if not param.output)
 

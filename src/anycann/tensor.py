@@ -24,6 +24,7 @@ __all__ = [
     "from_array",
     "is_plain",
     "maker_like",
+    "memory_of",
     "new_like",
     "out_of_storage",
     "sketch",
@@ -38,15 +39,16 @@ _DATA = object.__basicsize__  # NumPy keeps the data pointer right behind the ob
 
 
 _NUMBERED = 1 << 14  # descriptions whose numbers are known; after them all get new ones
-_numbers: dict[tuple[object, ...], int] = {}
+_forms: dict[tuple[object, ...], int] = {}
 _following = itertools.count()
+_put = object.__setattr__
 
 
-def _number(description: tuple[object, ...]) -> int:
-    """A number of its own for a description. Numbers are compared faster than descriptions, and never used twice."""
-    if len(_numbers) >= _NUMBERED:
-        _numbers.clear()
-    return _numbers.setdefault(description, next(_following))
+def _numbered(description: tuple[object, ...], number: int) -> int:
+    """The number of a description, from now on this one. Numbers are compared faster than descriptions, and never used twice."""
+    if len(_forms) >= _NUMBERED:
+        _forms.clear()
+    return _forms.setdefault(description, number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,23 +66,38 @@ class Tensor:
     owner: object = field(default=None, repr=False)  # kept alive as long as the tensor
     device: str = "cpu"  # or torch's name of a GPU, "cuda:0"
     memory: tuple[int, int] | None = None  # first and past-the-last byte of the memory it must lie in, where that has to be checked
+    lead: int = field(init=False, repr=False)  # the bytes before element (0, 0, …)
     start: int = field(init=False, repr=False)  # the address of element (0, 0, …)
-    form: int = field(init=False, repr=False)  # a number for how it lies, whatever it lies in; the same number is the same form
-    key: int = field(init=False, repr=False)  # a number for all of it but the address
+    form: int = field(init=False, repr=False)  # a number for how it lies; the same for all that lie so, each inside its storage
 
     def __getattr__(self, name: str) -> int:
-        """`start`, `form` and `key`, made when they are asked for first: many tensors are never asked."""
-        if name == "start":
-            value = self.address + self.offset * self.dtype.itemsize
+        """`lead`, `start` and `form`, made when they are asked for first: many tensors are never asked."""
+        if name == "lead":
+            value = self.offset * self.dtype.itemsize
+        elif name == "start":
+            value = self.address + self.lead
         elif name == "form":
-            value = _number((self.dtype, self.shape, self.strides, self.format, self.writable, self.device))
-        elif name == "key":
-            said = self.dtype, self.shape, self.strides, self.offset, self.storage, self.format, self.writable, self.memory, self.device
-            value = _number(said)
+            value = self._form()
         else:
             raise AttributeError(f"a Tensor has no {name}")
-        object.__setattr__(self, name, value)
+        _put(self, name, value)
         return value
+
+    def _form(self) -> int:
+        place = None if self.memory is None else (self.memory, self.start)
+        said = self.dtype, self.shape, self.strides, self.format, self.writable, self.device, self.offset, self.storage, place
+        known = _forms.get(said)
+        if known is None:
+            known = _numbered(said, _numbered(said if out_of_storage(self) else said[:6], next(_following)))
+        return known
+
+    def settled(self) -> "Tensor":
+        """The tensor itself, with what phase 1 asks of a descriptor made now."""
+        lead = self.offset * self.dtype.itemsize
+        _put(self, "lead", lead)
+        _put(self, "start", self.address + lead)
+        _put(self, "form", self._form())
+        return self
 
     @property
     def numel(self) -> int:
@@ -242,6 +259,15 @@ def from_array(array: object, name: str, api: str = "anycann") -> Tensor:
     )
 
 
+def memory_of(array: Any, name: str, api: str) -> Tensor:
+    """Describe the memory of an array that is used as mere bytes, whatever its elements are, but references to Python objects."""
+    numbers = np.asarray(array) if hasattr(array, "__array_interface__") else None
+    if numbers is not None and numbers.dtype.hasobject:
+        rule = f"{name} must be memory of numbers; got {numbers.dtype}, references to Python objects. Pass an array of bytes."
+        raise AclnnError(161002, api, rule)
+    return from_array(array, name, api)
+
+
 def new_like(
     array: object, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: str = "cpu"
 ) -> tuple[Any, Callable[[Any], object]]:
@@ -318,7 +344,7 @@ def sketch(value: Any) -> tuple[Any, int] | None:
     if kind is np.ndarray:
         return (value.dtype, value.shape, value.strides, value.flags.writeable), _word_at(id(value) + _DATA).value or 0
     if kind is Tensor:
-        return value.key, value.start
+        return value.form, value.start
     if kind in torch_kinds() and not value.requires_grad and is_plain(value):
         if value.is_cpu:
             return (value.dtype, value.shape, value.stride()), value.data_ptr()

@@ -27,8 +27,8 @@ class DeviceExecutor(Executor):
 
     __slots__ = ("checked", "handle")
 
-    def __init__(self, name: str, plan: Plan, addresses: Sequence[int], checked: int) -> None:
-        super().__init__(name, plan, addresses, ())
+    def __init__(self, name: str, plan: Plan, addresses: Sequence[int], leads: Sequence[int], checked: int) -> None:
+        super().__init__(name, plan, addresses, (), leads)
         self.checked = checked
         self.handle = EXECUTORS.add(self)
 
@@ -60,16 +60,18 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
         if DEVICE.watch is not None:
             DEVICE.watch.planning(planning, spec, found)
         key: list[Any] = [planning, product]
-        addresses, inside = [], True
+        addresses, leads, inside = [], [], True
         for value in found:
             if type(value) is DeviceTensor:
-                key.append(value.key)
+                key.append(value.form)
                 addresses.append(value.start)
+                leads.append(value.lead)
                 inside = inside and (value.checked == generation or value.in_memory())
             else:
                 key.append(value)
         if None in found:
-            addresses = [value.start if value else 0 for value, param in zip(found, spec.params, strict=True) if isinstance(param, Param)]
+            tensors = [value for value, param in zip(found, spec.params, strict=True) if isinstance(param, Param)]
+            addresses, leads = ([getattr(value, what, 0) for value in tensors] for what in ("start", "lead"))
         known = tuple(key)
         plan = operator.known(known) if inside else None
         if plan is None or plan.outputs_meet(addresses):
@@ -77,7 +79,7 @@ def two_phase(operator: Operator) -> tuple[Callable[..., tuple[int, int]], Calla
             plan = BACKING.plan(operator, planning, args, product)
             if inside:
                 operator.keep(known, plan)
-        return plan.workspace_size, DeviceExecutor(spec.name, plan, addresses, -1 if DEVICE.shifted else generation).handle
+        return plan.workspace_size, DeviceExecutor(spec.name, plan, addresses, leads, -1 if DEVICE.shifted else generation).handle
 
     def phase_two(workspace: int, size: int, executor: int, stream: int) -> None:
         need(executor, "executor", spec.name, NULL)

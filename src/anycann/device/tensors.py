@@ -25,13 +25,14 @@ MAX_DIMS = 64
 class DeviceTensor:
     """A tensor over device memory; `checked` is the state of the memory in which its bytes were last found."""
 
-    __slots__ = ("checked", "described", "high", "key", "low", "start")
+    __slots__ = ("checked", "described", "form", "high", "lead", "low", "start")
 
     def __init__(self, described: Tensor) -> None:
         self.describe(described)
 
     def describe(self, described: Tensor) -> None:
-        self.described, self.start, self.key = described, described.start, described.key
+        self.described = described.settled()
+        self.form, self.lead, self.start = described.form, described.lead, described.start
         self.low, self.high = described.bytes_touched()
         self.checked = -1
 
