@@ -162,7 +162,7 @@ class Repeated:
     """A recent call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "dtype", "first_of", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
+        "absent", "dtype", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
         "product", "run_arrays", "sequences", "shape", "varying_of",
     )  # fmt: skip
 
@@ -177,8 +177,7 @@ class Repeated:
         self.kinds = [*map(type, self.fixed)]
         self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in SEQUENCES])
         inputs = self.varying_of(values)
-        self.first_of = operator.itemgetter(next(i for i in range(len(values)) if i not in fixed))
-        self.shape, self.dtype = inputs[0].shape, inputs[0].dtype
+        self.shape, self.dtype = _looks(values[is_attr.index(False)])
         self.made, self.may_meet = all(value is None for value in outs), False
         results = plan.results if self.made else ()
         self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
@@ -211,11 +210,6 @@ class Repeated:
         arrays |= {type(value) for value in outs if value is not None}
         known = arrays == {np.ndarray} or arrays.issubset(torch_kinds())
         return known and all(_simple(value) for attr, value in zip(is_attr, values, strict=True) if attr)
-
-    def resembles(self, values: tuple[Any, ...]) -> bool:
-        """Whether a call may be like this one, by its first array alone."""
-        first = self.first_of(values)
-        return getattr(first, "dtype", None) is self.dtype and getattr(first, "shape", None) == self.shape
 
     def new(self) -> tuple[Any, ...]:
         """Outputs for a call that brings none."""
@@ -287,6 +281,11 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
     return operator.itemgetter(first)
 
 
+def _looks(value: Any) -> tuple[Any, Any]:
+    """Shape and type of an array, by which it is told from most others."""
+    return getattr(value, "shape", None), getattr(value, "dtype", None)
+
+
 def _nothing() -> None:
     """The result that is not computed."""
 
@@ -310,6 +309,7 @@ class Operator:
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
+        self._leading = self.is_attr.index(False)
         self._single = self._count == 1
         self.described: Describer = self._describe  # what a call on descriptors says, and where
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
@@ -375,9 +375,12 @@ class Operator:
             self._known[key] = plan
 
     def recent(self, api: str, values: tuple[Any, ...]) -> Sequence[Repeated]:
-        """What may recognise a call of one of the operator's functions, the latest first."""
+        """What may recognise a call of one of the operator's functions, by its first tensor alone; the latest first."""
         known = self._recent.get(api, ())
-        return known if len(known) < 2 else [one for one in known if one.resembles(values)]
+        if len(known) < 2:
+            return known
+        shape, dtype = _looks(values[self._leading])
+        return [one for one in known if one.shape == shape and one.dtype is dtype]
 
     def remember(self, api: str, call: Repeated | None) -> None:
         """Recognise calls like this one from now on."""

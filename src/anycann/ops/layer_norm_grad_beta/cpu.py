@@ -5,7 +5,7 @@ workspace; the last rows of a run add those to the float64 sums beside them. Sum
 term. CPUs read memory ahead by themselves, but only within pages, and lose track where two places of one page are read in turn, or
 where sums have left the first-level cache. So long rows are added four at a time, others one at a time unless they are in a cache, and
 the shortest, whose sums fit registers, a run at a time; what comes next is asked into the second-level cache; and the four arrays of sums
-are pages apart.
+are pages apart. Rows of a few elements are turned, so that sixteen runs of them are added side by side.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import AHEAD, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, store_sums
+from anycann.backends.cpu_blocks import AHEAD, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
@@ -23,6 +23,8 @@ from anycann.backends.cpu_simd import (
     Tag,
     itemsize,
     load,
+    load1,
+    load1_f64,
     load_f64,
     load_tail,
     prefetch,
@@ -30,8 +32,11 @@ from anycann.backends.cpu_simd import (
     reads_ahead,
     splat,
     store,
+    store1,
+    store1_f64,
     store_f64,
     tag_of,
+    transpose,
     widen,
 )
 from anycann.backends.cpu_system import give_back, reserve
@@ -51,6 +56,10 @@ _LINE = 64
 _COLUMNS, _MOST = 256, 64  # columns of a tile whose rows are copied before they are read, and how many at once: a multiple of a run
 _COPIES = 4 * _COLUMNS * _MOST  # bytes
 _PAIR = 2 * LANES  # columns that are handled together: whole lines of every type
+_FEW = LANES // 2  # columns of rows that are turned
+_TURNED = 4 * _FEW * ROWS_PER_RUN * LANES  # bytes of sixteen runs of them
+_SINGLES = 8 * LANES  # bytes of two vectors of float32
+_GRAIN = 1 << 15  # elements of them that are worth a thread
 
 
 @device
@@ -188,6 +197,52 @@ def _partial_sums(
 
 
 @partitioned
+def _side_by_side(
+    tag: Tag, p_x: int, p_dy: int, rows: int, width: int, pitch: int, total_gammas: int, total_betas: int, start: int, stop: int
+) -> None:
+    """Partial sums [start, stop) of rows of a few elements that lie one behind the other."""
+    size, each, whole = itemsize(tag), width * ROWS_PER_RUN, ROWS_PER_RUN * LANES
+    s_x, s_dy, singles = stack(_TURNED), stack(_TURNED), stack(_SINGLES)
+    for partial in range(start, stop):
+        gammas, betas = total_gammas + 8 * partial * pitch, total_betas + 8 * partial * pitch
+        first = -0.0 if rows > 0 else 0.0
+        start_sums(gammas, width, first)
+        start_sums(betas, width, first)
+        row, last = partial * _ROWS, min(rows, (partial + 1) * _ROWS)
+        while row < last:
+            x, dy = p_x + row * width * size, p_dy + row * width * size
+            runs, count = types.intp(1), min(last - row, ROWS_PER_RUN)
+            if row + whole <= last:
+                runs = types.intp(LANES)
+                for i in range(0, each, LANES):  # one element of 16 runs becomes a vector
+                    prefetch(x + LANES * i * size + AHEAD)
+                    prefetch(dy + LANES * i * size + AHEAD)
+                    transpose(tag, x + i * size, each * size, s_x + LANES * i * size, LANES * size)
+                    transpose(tag, dy + i * size, each * size, s_dy + LANES * i * size, LANES * size)
+            for column in range(width):
+                if runs == LANES:
+                    g = b = splat(-0.0)
+                    for i in range(column, each, width):
+                        d = load(tag, s_dy, LANES * i)
+                        g, b = g + d * load(tag, s_x, LANES * i), b + d
+                    store(F32, singles, 0, g)
+                    store(F32, singles, LANES, b)
+                else:
+                    one_g = one_b = np.float32(-0.0)
+                    for i in range(column, count * width, width):
+                        one_d = load1(tag, dy, i)
+                        one_g, one_b = one_g + one_d * load1(tag, x, i), one_b + one_d
+                    store1(F32, singles, 0, one_g)
+                    store1(F32, singles, LANES, one_b)
+                gamma, beta = load1_f64(gammas, column), load1_f64(betas, column)
+                for run in range(runs):
+                    gamma, beta = gamma + load1(F32, singles, run), beta + load1(F32, singles, LANES + run)
+                store1_f64(gammas, column, gamma)
+                store1_f64(betas, column, beta)
+            row += whole if runs == LANES else count
+
+
+@partitioned
 def _totals(
     tag: Tag,
     p_gamma: int,
@@ -229,7 +284,6 @@ def plan(call: Call) -> tuple[int, Launch]:
     in_place = [tensor.strides[-1] == 1 for tensor in (x, dy)]
     regular = all(len(nest) == 1 for nest, there in zip(nests, in_place, strict=True) if there)
     size = x.dtype.itemsize
-    size = x.dtype.itemsize
     short = regular and all(in_place) and width <= _PAIR
     some = not all(in_place) or width * size >= _PAGE or 2 * rows * width * size <= _CACHED
     together = (ROWS_PER_RUN if short else 4 if some else 1) if regular else 0
@@ -239,13 +293,17 @@ def plan(call: Call) -> tuple[int, Launch]:
     tile = _tile(pitch, partials, pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST
     tiles, doubles, singles = -(-width // tile), _apart(partials * pitch * 8), _apart(partials * pitch * 4)
-    add = _partial_sums.for_types(tag, *(types.intp,) * 18)
     finish = _totals.for_types(tag, *(types.intp,) * 8)
     steps, out_strides = (x.strides[-1], dy.strides[-1], *row_steps, *aheads), (*gamma.strides, *beta.strides)
     program = Program(call.tensors)
     (p_x, p_dy, p_gamma, p_beta), workspace = program.operands, program.workspace
     totals = workspace, workspace + doubles
     sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
-    program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), partials * tiles)
+    if width <= _FEW and short and row_steps == [width * size] * 2:
+        turned = _side_by_side.for_types(tag, *(types.intp,) * 7)
+        program.add(turned, (None, p_x, p_dy, rows, width, pitch, *totals), partials, max(1, _GRAIN // (_ROWS * width)))
+    else:
+        add = _partial_sums.for_types(tag, *(types.intp,) * 18)
+        program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), partials * tiles)
     program.add(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
     return 2 * (doubles + singles), program
