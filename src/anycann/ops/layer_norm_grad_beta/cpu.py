@@ -215,8 +215,9 @@ def _side_by_side(
             if row + whole <= last:
                 runs = types.intp(LANES)
                 for i in range(0, each, LANES):  # one element of 16 runs becomes a vector
-                    prefetch(x + LANES * i * size + AHEAD)
-                    prefetch(dy + LANES * i * size + AHEAD)
+                    for line in range(LANES * i * size, LANES * (i + LANES) * size, _LINE):
+                        prefetch(x + line + AHEAD)
+                        prefetch(dy + line + AHEAD)
                     transpose(tag, x + i * size, each * size, s_x + LANES * i * size, LANES * size)
                     transpose(tag, dy + i * size, each * size, s_dy + LANES * i * size, LANES * size)
             for column in range(width):
