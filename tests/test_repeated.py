@@ -9,7 +9,7 @@ import pytest
 
 import anycann
 from anycann import aclnn
-from anycann.runtime import RECENT, Operator, operator_of
+from anycann.runtime import RECENT, RECENT_SHAPES, Operator, operator_of
 
 try:
     import torch
@@ -50,7 +50,7 @@ def same_as_first(function: Callable[..., Any], usual: Callable[[], Any], other:
     for _ in range(3):
         first = outcome(usual)
         assert isinstance(first, list), first
-    assert known._known if api else known._recent[known.api]  # descriptors are known by a key
+    assert known._known if api else known._recent  # descriptors are known by a key
     assert outcome(other) == expected
     assert outcome(usual) == first
 
@@ -125,19 +125,26 @@ def test_calls_of_several_kinds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None
     expected = [outcome(kind) for kind in kinds]
     assert all(isinstance(results, list) for results in expected), expected
     assert [outcome(kind) for kind in kinds] == expected
-    assert len(known._recent[known.api]) == len(kinds) < RECENT
+    assert sum(map(len, known._recent.values())) == len(kinds) < RECENT
     monkeypatch.setattr("anycann.runtime.sketches", None)
     for kind, results in 3 * [*zip(kinds, expected, strict=True)]:
         assert outcome(kind) == results
 
 
 def test_more_kinds_of_calls_than_are_recognised() -> None:
-    known = operator(anycann.gelu_v2)
+    known, row = operator(anycann.gelu_v2), np.linspace(-3, 3, 2 * RECENT_SHAPES, dtype=np.float32)
+    whole = anycann.gelu_v2(row)
     known.forget()
     for _ in range(3):
-        for size in range(1, 2 * RECENT):
-            assert np.array_equal(anycann.gelu_v2(X[0, :size]), anycann.gelu_v2(X[0])[:size])
-    assert len(known._recent[known.api]) == RECENT
+        for size in range(1, row.size):
+            assert np.array_equal(anycann.gelu_v2(row[:size]), whole[:size])
+    assert len(known._recent) == RECENT_SHAPES
+    assert {len(each) for each in known._recent.values()} == {1}
+    for _ in range(3):
+        for offset in range(1, RECENT + 3):  # one shape, other strides
+            assert np.array_equal(anycann.gelu_v2(row[: 9 * offset : offset]), whole[: 9 * offset : offset])
+    assert len(known._recent) == RECENT_SHAPES
+    assert len(known._recent[known.api, (9,), row.dtype]) == RECENT
 
 
 def norm(shape: Any = (WIDTH,), weight: Any = None, eps: Any = 1e-5) -> Any:
@@ -395,9 +402,9 @@ def test_torch_states_are_recognised_one_by_one(tensors: tuple[Any, Any]) -> Non
     expected = outcome(lambda: sums(*tensors))
     for _ in range(3):
         assert outcome(lambda: sums(*tensors)) == expected
-    last = known._recent[known.api]
+    last = dict(known._recent)
     with torch.inference_mode():
         for _ in range(3):
             assert outcome(lambda: sums(*tensors)) == expected
     assert outcome(lambda: sums(*tensors)) == expected
-    assert known._recent[known.api] is last
+    assert known._recent == last

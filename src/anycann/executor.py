@@ -179,7 +179,7 @@ def prepare(op: Operator, api: str, args: tuple[Any, ...], product: Product) -> 
     described = sketches(op.is_attr, values, outs, product)
     plan = None if described is None else op.known((api, described[0]))
     if described is not None and plan is not None and not plan.outputs_meet(described[1]):
-        op.remember(api, plan.recognition(op.is_attr, values, outs, product))
+        op.remember(api, values, plan.recognition(op.is_attr, values, outs, product))
         return plan, described[1], args
     plan, tensors = _planned(op, api, args, product, None)
     if described is not None:

@@ -28,7 +28,8 @@ __all__ = ["ALIGNMENT", "Operator", "Plan", "Repeated", "aligned_bytes", "operat
 ALIGNMENT = 64
 KEPT_PLANS = 512  # for each operator; the oldest goes first
 SPARE = 1 << 14  # bytes of workspace that a thread keeps
-RECENT = 8  # calls of an operator that are recognised without a key
+RECENT = 8  # calls of an operator that are recognised without a key, for each kind of its first tensor
+RECENT_SHAPES = 64  # of which there are so many
 MATCHED = 12  # arrays, as many as `backends.match` compares
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G")
@@ -162,8 +163,8 @@ class Repeated:
     """A recent call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "dtype", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
-        "product", "run_arrays", "sequences", "shape", "varying_of",
+        "absent", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
+        "product", "run_arrays", "sequences", "varying_of",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
@@ -177,7 +178,6 @@ class Repeated:
         self.kinds = [*map(type, self.fixed)]
         self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in SEQUENCES])
         inputs = self.varying_of(values)
-        self.shape, self.dtype = _looks(values[is_attr.index(False)])
         self.made, self.may_meet = all(value is None for value in outs), False
         results = plan.results if self.made else ()
         self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
@@ -281,11 +281,6 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
     return operator.itemgetter(first)
 
 
-def _looks(value: Any) -> tuple[Any, Any]:
-    """Shape and type of an array, by which it is told from most others."""
-    return getattr(value, "shape", None), getattr(value, "dtype", None)
-
-
 def _nothing() -> None:
     """The result that is not computed."""
 
@@ -309,12 +304,12 @@ class Operator:
         self._given: tuple[Param | Attr, ...] = tuple([param for param in spec.params if isinstance(param, Attr) or not param.output])
         self.is_attr = tuple([isinstance(param, Attr) for param in self._given])
         self.inputs, self._count = len(self._given), len(spec.outputs)  # attributes among the first
-        self._leading = self.is_attr.index(False)
+        self._leading = next(i for i, param in enumerate(self._given) if isinstance(param, Param) and not param.optional)
         self._single = self._count == 1
         self.described: Describer = self._describe  # what a call on descriptors says, and where
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
-        self._recent: dict[str, tuple[Repeated, ...]] = {}  # what recognises recent calls, by the name of the function that was called
+        self._recent: dict[tuple[str, Any, Any], tuple[Repeated, ...]] = {}  # what recognises recent calls, by the function and a tensor
         when_changed(self.forget)
 
     def _describe(self, *given: Any) -> tuple[Hashable, list[int]]:
@@ -376,17 +371,23 @@ class Operator:
 
     def recent(self, api: str, values: tuple[Any, ...]) -> Sequence[Repeated]:
         """What may recognise a call of one of the operator's functions, by its first tensor alone; the latest first."""
-        known = self._recent.get(api, ())
-        if len(known) < 2:
-            return known
-        shape, dtype = _looks(values[self._leading])
-        return [one for one in known if one.shape == shape and one.dtype is dtype]
+        first = values[self._leading]
+        try:
+            return self._recent.get((api, first.shape, first.dtype), ())
+        except (AttributeError, TypeError):  # no array, or one whose sizes a graph does not know
+            return ()
 
-    def remember(self, api: str, call: Repeated | None) -> None:
+    def remember(self, api: str, values: tuple[Any, ...], call: Repeated | None) -> None:
         """Recognise calls like this one from now on."""
-        known = self._recent.get(api, ())
-        if call is not None and call not in known:
-            self._recent[api] = call, *known[: RECENT - 1]
+        if call is None:
+            return
+        first = values[self._leading]
+        looks = api, first.shape, first.dtype
+        with shared:
+            known = self._recent.pop(looks, ())
+            self._recent[looks] = known if call in known else (call, *known[: RECENT - 1])
+            if len(self._recent) > RECENT_SHAPES:
+                self._recent.pop(next(iter(self._recent)), None)
 
     def reference(self) -> Callable[..., Any]:
         """The definition in float64, from the folder's reference.py: arrays and attributes in prototype order."""
@@ -418,7 +419,7 @@ class Operator:
         plan = None if described is None else self.known(described[0])
         if described is None or plan is None:
             return self._checked(values, outs, chosen, None if described is None else described[0])
-        self.remember(self.api, plan.recognition(self.is_attr, values, outs, chosen))
+        self.remember(self.api, values, plan.recognition(self.is_attr, values, outs, chosen))
         addresses = described[1]
         if 0 in addresses:
             outs = self._with_results(values, outs, plan)
