@@ -1,5 +1,6 @@
 """The attributes of a contract: which Python values convert to their C types, and which of those are allowed."""
 
+import functools
 import math
 import operator
 import re
@@ -38,7 +39,7 @@ class Attr:
         """The code with which a null pointer is refused; 0 where it is accepted. `superset`: by the Python functions."""
         return 0
 
-    @property
+    @functools.cached_property
     def python(self) -> str:
         return snake_case(self.name.removesuffix("Optional"))
 

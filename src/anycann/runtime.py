@@ -1,5 +1,6 @@
 """Plan, then run: a checked call becomes a Plan, whose run only takes addresses. Plans of repeated calls are kept."""
 
+import functools
 import importlib
 import importlib.util
 import operator
@@ -444,8 +445,7 @@ class Operator:
     def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> tuple[Any, ...]:
         """The call as if it were the first of its kind."""
         spec, api = self.spec, self.api
-        names = {param.name: param.python for param in spec.params}
-        names |= {param.name: "out" if self._single else f"out[{i}] ({param.python})" for i, param in enumerate(spec.outputs)}
+        names = _spellings(spec)
         attrs: dict[str, Any] = {}
         tensors: dict[str, Tensor | None] = {}
         for param, value in zip(self._given + spec.outputs, values + outs, strict=True):
@@ -485,6 +485,13 @@ class Operator:
             return tuple(out)
         expected = ", ".join(param.python for param in params)
         raise TypeError(f"out of {self.api} must be a tuple of {len(params)} arrays ({expected}); got {type(out).__name__}")
+
+
+@functools.cache
+def _spellings(spec: OpSpec) -> Mapping[str, str]:
+    """The parameters as the callers of the Python functions spell them."""
+    outs = {param.name: f"out[{i}] ({param.python})" for i, param in enumerate(spec.outputs)}
+    return {param.name: param.python for param in spec.params} | (dict.fromkeys(outs, "out") if len(outs) == 1 else outs)
 
 
 def _device(tensors: Mapping[Any, Tensor | None], names: Mapping[Any, str], api: str) -> str:

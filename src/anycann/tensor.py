@@ -75,7 +75,7 @@ class Tensor:
         if name == "lead":
             value = self.offset * self.dtype.itemsize
         elif name == "start":
-            value = self.address + self.lead
+            value = self.address + self.offset * self.dtype.itemsize
         elif name == "form":
             value = self._form()
         else:
