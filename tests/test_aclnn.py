@@ -69,6 +69,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         monkeypatch.setattr(operator, "_modules", {"cpu": module})
         monkeypatch.setattr(operator, "_known", {})
         monkeypatch.setattr(operator, "_recent", {})
+        monkeypatch.setattr(operator, "_latest", None)
     yield kernel
     kernel.gate.set()
 

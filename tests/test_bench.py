@@ -84,6 +84,7 @@ def wrong_kernel(monkeypatch, name, spoil):
     monkeypatch.setattr(kernels, "plan", plan)
     monkeypatch.setattr(OPERATORS[name], "_known", {})
     monkeypatch.setattr(OPERATORS[name], "_recent", {})
+    monkeypatch.setattr(OPERATORS[name], "_latest", None)
 
 
 def flip_a_bit(address):

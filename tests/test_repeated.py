@@ -1,6 +1,7 @@
 """A call that is recognised as a recent one again does what it does when it comes first: the same bits, or the same refusal."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,10 @@ except ImportError:
     torch = None
 
 ROWS, WIDTH = 6, 20
+
+
+class Sizes(tuple[int, ...]):
+    """A tuple that may mean anything."""
 
 
 class Subclass(np.ndarray[Any, Any]):
@@ -151,30 +156,52 @@ def norm(shape: Any = (WIDTH,), weight: Any = None, eps: Any = 1e-5) -> Any:
     return anycann.layer_norm(X, shape, weight, eps=eps)
 
 
-OTHER_ATTRIBUTES: dict[str, Callable[[], Any]] = {
-    "equal": lambda: norm((int("20"),), eps=float("1e-5")),
-    "a list": lambda: norm([WIDTH]),
-    "another shape": lambda: norm(X.shape),
-    "no shape": lambda: norm(()),
-    "a float in the shape": lambda: norm((20.0,)),
-    "NumPy's integer": lambda: norm((np.int64(WIDTH),)),
-    "an array as shape": lambda: norm(np.array([WIDTH])),
-    "arrays in the shape": lambda: norm((np.array([WIDTH, WIDTH]),)),
-    "a number as shape": lambda: norm(WIDTH),
-    "none as shape": lambda: norm(None),
-    "an array that was not there": lambda: norm(weight=DY[0]),
-    "another number": lambda: norm(eps=1e-6),
-    "an integer": lambda: norm(eps=1),
-    "NumPy's number": lambda: norm(eps=np.float64(1e-5)),
-    "an array as number": lambda: norm(eps=np.array([1e-5, 1e-5])),
-    "no number": lambda: norm(eps=float("nan")),
+def norm_into(shape: Any = (WIDTH,), weight: Any = None, eps: Any = 1e-5) -> Any:
+    return anycann.layer_norm(X, shape, weight, eps=eps, out=(np.zeros_like(X), *np.zeros((2, ROWS, 1), np.float32)))
+
+
+OTHER_ATTRIBUTES: dict[str, Callable[[Callable[..., Any]], Any]] = {
+    "equal": lambda norm: norm((int("20"),), eps=float("1e-5")),
+    "a list": lambda norm: norm([WIDTH]),
+    "another shape": lambda norm: norm(X.shape),
+    "no shape": lambda norm: norm(()),
+    "a float in the shape": lambda norm: norm((20.0,)),
+    "NumPy's integer": lambda norm: norm((np.int64(WIDTH),)),
+    "an array as shape": lambda norm: norm(np.array([WIDTH])),
+    "arrays in the shape": lambda norm: norm((np.array([WIDTH, WIDTH]),)),
+    "a number as shape": lambda norm: norm(WIDTH),
+    "none as shape": lambda norm: norm(None),
+    "an array that was not there": lambda norm: norm(weight=DY[0]),
+    "another number": lambda norm: norm(eps=1e-6),
+    "an integer": lambda norm: norm(eps=1),
+    "NumPy's number": lambda norm: norm(eps=np.float64(1e-5)),
+    "an array as number": lambda norm: norm(eps=np.array([1e-5, 1e-5])),
+    "a truth value": lambda norm: norm(eps=True),
+    "a longer list": lambda norm: norm([ROWS, WIDTH]),
+    "a subclass of tuple": lambda norm: norm(Sizes((WIDTH,))),
+    "no number": lambda norm: norm(eps=float("nan")),
 }
 
 
 @pytest.mark.parametrize("name", OTHER_ATTRIBUTES)
 @pytest.mark.parametrize("shape", [(WIDTH,), [WIDTH]], ids=["a tuple", "a list"])
-def test_attributes(name: str, shape: Any) -> None:
-    same_as_first(anycann.layer_norm, lambda: norm(shape), OTHER_ATTRIBUTES[name])
+@pytest.mark.parametrize("call", [norm, norm_into])
+def test_attributes(name: str, shape: Any, call: Callable[..., Any]) -> None:
+    same_as_first(anycann.layer_norm, lambda: call(shape), lambda: OTHER_ATTRIBUTES[name](call))
+
+
+@pytest.mark.parametrize("call", [norm, norm_into])
+def test_attributes_whose_objects_come_and_go(call: Callable[..., Any]) -> None:
+    """A number, or a number in a list, may lie where another one lay; a list may hold others than before."""
+    expected = {places: outcome(partial(call, eps=10.0**-places)) for places in range(2, 8)}
+    shape = [0]
+    refused = outcome(lambda: call(shape))
+    assert isinstance(refused, tuple)
+    for _ in range(5):
+        for places, results in expected.items():
+            for size in (WIDTH, 0):
+                shape[0] = size
+                assert outcome(partial(call, shape, eps=float(f"1e-{places}"))) == (results if size else refused)
 
 
 class Changing:

@@ -164,8 +164,8 @@ class Repeated:
     """A recent call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "fixed", "fixed_of", "kinds", "launch", "made", "makers", "match", "may_meet", "modes", "plan",
-        "product", "run_arrays", "sequences", "varying_of",
+        "absent", "at_once", "fixed", "fixed_of", "kinds", "launch", "light", "made", "makers", "match", "may_meet", "modes",
+        "plan", "product", "run_alike", "sequences",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> None:
@@ -174,31 +174,40 @@ class Repeated:
         self.plan, self.product = plan, product
         self.absent = plan.absent
         fixed = [i for i, (attr, value) in enumerate(zip(is_attr, values, strict=True)) if attr or value is None]
-        self.fixed_of, self.varying_of = _items(fixed), _items([i for i in range(len(values)) if i not in fixed])
+        self.fixed_of = _items(fixed)
         self.fixed = tuple([_kept(value) for value in self.fixed_of(values)])  # what must be as it was, in kind, too
         self.kinds = [*map(type, self.fixed)]
         self.sequences = tuple([(i, [*map(type, value)]) for i, value in enumerate(self.fixed) if type(value) in SEQUENCES])
-        inputs = self.varying_of(values)
+        inputs = [i for i in range(len(values)) if i not in fixed]
+        first = values[inputs[0]]
         self.made, self.may_meet = all(value is None for value in outs), False
-        results = plan.results if self.made else ()
-        self.makers = tuple([_nothing if result is None else maker_like(inputs[0], *result) for result in results])
-        arrays = [*inputs, *[out for out in (self.new() if self.made else outs) if out is not None]]
+        self.makers = tuple([_nothing if result is None else maker_like(first, *result) for result in plan.results]) if self.made else ()
+        given = values + (self.new() if self.made else outs)
+        nothing = [i for i in range(len(values), len(given)) if given[i] is None]
+        arrays = inputs + [i for i in range(len(values), len(given)) if i not in nothing]
         self.launch: Launch
         self.match: Callable[[tuple[Any, ...]], Sequence[int] | None]
-        self.run_arrays: Callable[[tuple[Any, ...], int], bool] | None = None  # compares and runs at once
+        self.run_alike: Callable[[tuple[Any, ...]], int] | None = None  # compares arrays and runs, in one step
+        self.at_once: Callable[[tuple[Any, ...]], int] | None = None  # the same with attributes, which must be the very objects
         self.modes: Callable[[], int] | None = None  # how many of torch's dispatch modes are in force
-        if type(inputs[0]) is np.ndarray:
+        if type(first) is np.ndarray:
             with loading:
                 from anycann.backends.match import Matcher, Program
 
             there = [i for i, absent in enumerate(self.absent or (False,) * len(arrays)) if not absent]
-            matcher = Matcher(arrays, len(inputs), there)
+            matcher = Matcher(given, arrays, len(inputs), there, nothing)
             self.match, self.launch = matcher.addresses, plan.launch
-            self.run_arrays = matcher.launch(plan.launch) if isinstance(plan.launch, Program) else None
+            if isinstance(plan.launch, Program):
+                self.run_alike = functools.partial(plan.lend_workspace, matcher.launch(plan.launch))
+                if not self.made or max(out.nbytes for out in given[len(values) :] if out is not None) < buffers.POOLED_FROM:
+                    exact = Matcher(given, arrays, len(inputs), there, nothing + fixed)
+                    self.at_once = functools.partial(plan.lend_workspace, exact.launch(plan.launch))
         else:
-            self.match, self.launch = torch_matcher(arrays), plan.launch if self.made else plan.run  # what is made overlaps nothing
+            self.match = _picking(torch_matcher([given[i] for i in arrays]), arrays, nothing)
+            self.launch = plan.launch if self.made else plan.run  # what is made overlaps nothing
             self.modes = dispatch_modes()
             self.may_meet = not self.made and len(outs) > 1
+        self.light = self.at_once is not None or not self.made  # makes nothing large for calls that turn out to be others
 
     @staticmethod
     def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
@@ -216,8 +225,17 @@ class Repeated:
         """Outputs for a call that brings none."""
         return tuple([make() for make in self.makers])
 
-    def _arrays(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-        """The inputs and the outputs of a call like this one, as far as they need no comparison; None if it is another."""
+    def _outputs(self, outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Those of a call like this one, new ones if it brings none; None if it is another."""
+        if not self.made:
+            return outs
+        for value in outs:
+            if value is not None:
+                return None
+        return self.new()
+
+    def _alike(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Any, ...] | None:
+        """The outputs of a call like this one, as far as that shows without its arrays; None if it is another."""
         if product is not self.product or (self.modes is not None and self.modes()):
             return None
         given = self.fixed_of(values)
@@ -226,52 +244,34 @@ class Repeated:
         for place, kinds in self.sequences:  # before values are compared: what a caller put there may not like to be
             if [*map(type, given[place])] != kinds:
                 return None
-        if given != self.fixed:
-            return None
-        if self.made:
-            if any(value is not None for value in outs):
-                return None
-            outs = self.new()
-        return self.varying_of(values), outs
+        return self._outputs(outs) if given == self.fixed else None
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like this one; None if it is another."""
-        found = self._arrays(values, outs, product)
-        if found is None:
-            return None
-        arrays, outs = found
-        given = self._given(arrays, outs) if self.absent else (*arrays, *outs)
-        addresses = None if given is None else self.match(given)
-        if addresses is None:
+        results = self._alike(values, outs, product)
+        addresses = None if results is None else self.match(values + results)
+        if results is None or addresses is None:
             return None
         if self.absent:
             following = iter(addresses)
             addresses = [0 if absent else next(following) for absent in self.absent]
-        return None if self.may_meet and self.plan.outputs_meet(addresses) else (addresses, outs)
+        return None if self.may_meet and self.plan.outputs_meet(addresses) else (addresses, results)
 
     def run(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Any, ...] | None:
         """Run a call like this one, and its outputs; None if it is another."""
-        if self.run_arrays is None:
-            found = self.recognise(values, outs, product)
-            if found is None:
-                return None
-            self.plan.lend_workspace(self.launch, found[0])
-            return found[1]
-        there = self._arrays(values, outs, product)
-        if there is None:
+        if self.at_once is not None and product is self.product:
+            results = self._outputs(outs)
+            found = 0 if results is None else self.at_once(values + results)
+            if found >= 0:
+                return results if found else None
+        if self.run_alike is not None:  # attributes may be equal objects
+            results = self._alike(values, outs, product)
+            return results if results is not None and self.run_alike(values + results) else None
+        recognised = self.recognise(values, outs, product)
+        if recognised is None:
             return None
-        arrays, outs = there
-        given = self._given(arrays, outs) if self.absent else (*arrays, *outs)
-        return outs if given is not None and self.plan.lend_workspace(self.run_arrays, given) else None
-
-    def _given(self, arrays: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """What is compared where some tensors are absent."""
-        results = self.plan.results
-        if None not in results:
-            return (*arrays, *outs)
-        if any(value is not None for value, result in zip(outs, results, strict=True) if result is None):
-            return None
-        return (*arrays, *[value for value, result in zip(outs, results, strict=True) if result is not None])
+        self.plan.lend_workspace(self.launch, recognised[0])
+        return recognised[1]
 
 
 def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -280,6 +280,21 @@ def _items(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
         return operator.itemgetter(*places)
     first = slice(places[0], places[0] + 1) if places else slice(0)
     return operator.itemgetter(first)
+
+
+def _picking(
+    match: Callable[[Sequence[Any]], G | None], places: Sequence[int], nothing: Sequence[int]
+) -> Callable[[tuple[Any, ...]], G | None]:
+    """`match` for the items at some places of a tuple, which has None at others."""
+    pick = _items(places)
+
+    def matched(given: tuple[Any, ...]) -> G | None:
+        for place in nothing:
+            if given[place] is not None:
+                return None
+        return match(pick(given))
+
+    return matched
 
 
 def _nothing() -> None:
@@ -311,6 +326,7 @@ class Operator:
         self._modules: dict[str, Any] = {}  # of kernels, by their backend
         self._known: dict[Hashable, Plan] = {}
         self._recent: dict[tuple[str, Any, Any], tuple[Repeated, ...]] = {}  # what recognises recent calls, by the function and a tensor
+        self._latest: Repeated | None = None  # what recognised the call before, if it is light
         when_changed(self.forget)
 
     def _describe(self, *given: Any) -> tuple[Hashable, list[int]]:
@@ -323,6 +339,7 @@ class Operator:
         with shared:
             self._known.clear()
             self._recent.clear()
+            self._latest = None
 
     def plan(self, call: Call, backend: str | None = None) -> Plan:
         """Choose the kernel, "cpu" or "gpu" by where the tensors are, and size the workspace. Empty outputs need neither."""
@@ -406,7 +423,10 @@ class Operator:
         """Call with inputs and attributes in prototype order; the results in their order, of the first array's kind."""
         chosen = products.current() if product is None else products.find(product)
         outs = (out,) if self._single else out if type(out) is tuple and len(out) == self._count else self._tuple_of_outputs(out)
-        results = self._computed(values, outs, chosen)
+        latest = self._latest
+        results = None if latest is None else latest.run(values, outs, chosen)
+        if results is None:
+            results = self._computed(values, outs, chosen)
         if out is not None:
             note_written(outs)
         return results[0] if self._single else results
@@ -415,6 +435,7 @@ class Operator:
         for last in self.recent(self.api, values):
             results = last.run(values, outs, chosen)
             if results is not None:
+                self._latest = last if last.light else None
                 return results
         described = sketches(self.is_attr, values, outs, chosen)
         plan = None if described is None else self.known(described[0])

@@ -312,7 +312,8 @@ def _maker(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> "C
     """What makes NumPy arrays with these strides, which leave no gaps."""
     kind = dtypes.to_numpy(dtype)
     if strides == contiguous_strides(shape):
-        return functools.partial(buffers.empty, shape, kind)
+        small = math.prod(shape) * kind.itemsize < buffers.POOLED_FROM
+        return functools.partial(np.empty if small else buffers.empty, shape, kind)
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
     lain, axes = tuple([shape[axis] for axis in order]), tuple([order.index(axis) for axis in range(len(shape))])
     return lambda: buffers.empty(lain, kind).transpose(axes)

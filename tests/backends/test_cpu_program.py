@@ -187,7 +187,14 @@ def test_calls_with_nine_arrays_are_recognised() -> None:
     for _ in range(3):
         call()
     latest = known._recent[known.api, grad.shape, grad.dtype][0]
-    assert latest.run_arrays is not None
-    assert latest.plan.lend_workspace(latest.run_arrays, (grad, x, mean, rstd, weight, weight, *outs))
+    assert latest is known._latest
+    assert latest.at_once is not None
+    for out in outs:
+        out.fill(0)
+    all_of, two = (True, True, True), (True, True, False)
+    for shape, mask, found in (([16], all_of, -1), ((16, 1), all_of, -1), ((16,), two, -1), ((16,), all_of, 1)):
+        assert not any(out.any() for out in outs)
+        assert latest.at_once((grad, x, shape, mean, rstd, weight, weight, mask, *outs)) == found
+    assert latest.at_once((grad, x, (16,), mean, rstd, weight, grad, all_of, *outs)) == 0
     for found, result in zip(outs, expected, strict=True):
         np.testing.assert_array_equal(found, result)

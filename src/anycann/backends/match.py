@@ -1,9 +1,10 @@
 """Recognising a repeated call on NumPy arrays in one compiled step: same layouts as last time, outputs apart from inputs.
 
-A call's arrays are passed as one tuple, by the address of its object; the fields of an array object (type, data, dimensions,
-strides, dtype, flags) are read where the C interfaces of Python and NumPy fix them. What the arrays must look like is written
-down, once per plan, as words of 64 bits: for each array its dtype object, rank, whether it must be writable, the bytes that it
-spans before and after its first element, its place among the operands of the call, its dimensions and its strides in bytes.
+A call's arguments are passed as one tuple, by the address of its object; the fields of an array object (type, data, dimensions,
+strides, dtype, flags) are read where the C interfaces of Python and NumPy fix them. What the arguments must be is written down, once
+per plan, as words of 64 bits. For each array: its dtype object, rank, whether it must be writable, the bytes that it spans before and
+after its first element, its place among the operands of the call and in the tuple, its dimensions and its strides in bytes. For each
+attribute: its place in the tuple and the very object, or the type, the length and the items of a tuple or list.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +29,19 @@ _HEAD = object.__basicsize__
 _TYPE = _HEAD - 8
 _DATA, _RANK, _SHAPE, _STRIDES, _DTYPE, _FLAGS = (_HEAD + place for place in (0, 8, 16, 24, 40, 48))
 _WRITABLE = 0x400
-_START = 3  # words before those of the first array: the type of arrays, how many there are, how many are inputs
+_SIZE, _LIST = _HEAD, _HEAD + 8  # of a tuple or list, and where a list has the address of its items
+_PLACES = 6  # words before the places of arrays: the types of arrays and of tuples, how many arrays, inputs and objects, the program
+_START = _PLACES + ARRAYS  # words before those of the first array
 _FIXED = 6  # words of an array before its dimensions
+_ITEMS = 4  # words of an object before its items: its place, itself or its type, whether that is its type, its length
+_DIFFERENT, _ALIKE, _OTHER_OBJECTS = 0, 1, -1  # what a comparison finds: other arrays, the same call, the same but for some objects
+
+
+@device
+def _array(words: int, items: int, i: int) -> int:
+    """The object that should be an array."""
+    address: int = load1_i64(items, load1_i64(words, _PLACES + i))
+    return address
 
 
 @device
@@ -50,45 +62,64 @@ def _differs(words: int, place: int, array: int) -> bool:
 
 
 @device
-def _matches(words: int, items: int) -> bool:
-    """Whether the arrays that are listed at `items` are those written down, and no output spans memory of another."""
-    count, inputs = load1_i64(words, 1), load1_i64(words, 2)
+def _same(words: int, place: int, value: int) -> bool:
+    """Whether a value is the object written down, or such a sequence of the same objects."""
+    if load1_i64(words, place + 2) == 0:
+        return bool(load1_i64(words, place + 1) == value)
+    length = load1_i64(words, place + 3)
+    if load1_i64(value + _TYPE, 0) != load1_i64(words, place + 1) or load1_i64(value + _SIZE, 0) != length:
+        return False
+    items = value + ITEMS if load1_i64(words, place + 1) == load1_i64(words, 1) else load1_i64(value + _LIST, 0)
+    equal = 0
+    for i in range(length):
+        equal += load1_i64(items, i) == load1_i64(words, place + _ITEMS + i)
+    return bool(equal == length)
+
+
+@device
+def _compared(words: int, items: int) -> int:
+    """Whether the arguments that are listed at `items` are those written down, and no output spans memory of another array."""
+    count, inputs = load1_i64(words, 2), load1_i64(words, 3)
     place = _START
     for i in range(count):
-        array = load1_i64(items, i)
+        array = _array(words, items, i)
         if _differs(words, place, array):
-            return False
+            return _DIFFERENT
         if i >= inputs:
             first, other = load1_i64(array + _DATA, 0), _START
             low, high = first + load1_i64(words, place + 3), first + load1_i64(words, place + 4)
             for j in range(i):
-                there = load1_i64(load1_i64(items, j) + _DATA, 0)
+                there = load1_i64(_array(words, items, j) + _DATA, 0)
                 if low < there + load1_i64(words, other + 4) and there + load1_i64(words, other + 3) < high:
-                    return False
+                    return _DIFFERENT
                 other += _FIXED + 2 * load1_i64(words, other + 1)
         place += _FIXED + 2 * load1_i64(words, place + 1)
-    return True
+    for _ in range(load1_i64(words, 4)):
+        if not _same(words, place, load1_i64(items, load1_i64(words, place))):
+            return _OTHER_OBJECTS
+        place += _ITEMS + load1_i64(words, place + 3)
+    return _ALIKE
 
 
 @device
 def _list(words: int, items: int, addresses: int) -> None:
     """Write the addresses of the first elements of arrays to their places."""
     place = _START
-    for i in range(load1_i64(words, 1)):
-        store1_i64(addresses, load1_i64(words, place + 5), load1_i64(load1_i64(items, i) + _DATA, 0))
+    for i in range(load1_i64(words, 2)):
+        store1_i64(addresses, load1_i64(words, place + 5), load1_i64(_array(words, items, i) + _DATA, 0))
         place += _FIXED + 2 * load1_i64(words, place + 1)
 
 
 @device
 def _data(words: int, items: int, i: int) -> int:
-    return load1_i64(load1_i64(items, i) + _DATA, 0) if i < load1_i64(words, 1) else 0
+    return load1_i64(_array(words, items, i) + _DATA, 0) if i < load1_i64(words, 2) else 0
 
 
 @function(types.UniTuple(types.intp, _FEW))
 def _find_few(words: int, given: int) -> Any:
     """The addresses of the first elements of the arrays in a tuple; the first is -1 where they are not those written down."""
     items = given + ITEMS
-    if not _matches(words, items):
+    if _compared(words, items) != _ALIKE:
         return (-1, 0, 0, 0)
     return (_data(words, items, 0), _data(words, items, 1), _data(words, items, 2), _data(words, items, 3))
 
@@ -97,7 +128,7 @@ def _find_few(words: int, given: int) -> Any:
 def _find(words: int, given: int) -> Any:
     """The same for more arrays."""
     items = given + ITEMS
-    if not _matches(words, items):
+    if _compared(words, items) != _ALIKE:
         return (-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     return (
         _data(words, items, 0), _data(words, items, 1), _data(words, items, 2), _data(words, items, 3),
@@ -106,53 +137,71 @@ def _find(words: int, given: int) -> Any:
     )  # fmt: skip
 
 
-@function(types.boolean)
-def _run(words: int, given: int, program: int, workspace: int, pool: int, most: int, recent: int) -> bool:
-    """Run a program on the arrays in a tuple, and whether they were those written down; nothing happens if not."""
+@function(types.intp)
+def _run(words: int, given: int, workspace: int, pool: int, most: int, recent: int) -> int:
+    """Run the program on the arrays of a call, if they are those written down; nothing happens if not."""
     items = given + ITEMS
-    if not _matches(words, items):
-        return False
-    addresses = stack(ADDRESSES)
-    _list(words, items, addresses)
-    store1_i64(addresses, load1_i64(program, 1) - 1, workspace)
-    state = leave_python()
-    perform(program, addresses, pool, most, recent)
-    enter_python(state)
-    return True
+    found = _compared(words, items)
+    if found == _ALIKE:
+        addresses, program = stack(ADDRESSES), load1_i64(words, 5)
+        _list(words, items, addresses)
+        store1_i64(addresses, load1_i64(program, 1) - 1, workspace)
+        state = leave_python()
+        perform(program, addresses, pool, most, recent)
+        enter_python(state)
+    return found
 
 
 class Matcher:
-    """Knows the arrays of a call by their headers: `places` are their numbers among the operands of the call, inputs come first."""
+    """Knows a call by its arguments: arrays at some places, inputs first, and objects at others that must be the very same.
 
-    def __init__(self, arrays: Sequence[Any], inputs: int, places: Sequence[int]) -> None:
-        words = [id(np.ndarray), len(arrays), inputs]
-        for i, (array, place) in enumerate(zip(arrays, places, strict=True)):
+    `operands` are the arrays' numbers among the operands of the call. Objects are numbers, text, None, or tuples or lists of these.
+    """
+
+    def __init__(
+        self, given: Sequence[Any], arrays: Sequence[int], inputs: int, operands: Sequence[int], objects: Sequence[int] = ()
+    ) -> None:
+        words = [id(np.ndarray), id(tuple), len(arrays), inputs, len(objects), 0, *arrays, *[0] * (ARRAYS - len(arrays))]
+        self._kept: list[Any] = []  # so that no other object takes an address that is written down
+        for i, (place, operand) in enumerate(zip(arrays, operands, strict=True)):
+            array = given[place]
             low, high = from_array(array, "array").layout().bytes_touched()
-            words += [id(array.dtype), array.ndim, i >= inputs, low, high, place, *array.shape, *array.strides]
-        self._written = np.array(words, np.int64)
-        self._kept = [array.dtype for array in arrays]  # so that no other dtype takes an address that is written down
-        self._words, self._count = address_of(self._written), len(arrays)
+            words += [id(array.dtype), array.ndim, i >= inputs, low, high, operand, *array.shape, *array.strides]
+            self._kept.append(array.dtype)
+        for place in objects:
+            value = given[place]
+            if isinstance(value, (tuple, list)):
+                words += [place, id(type(value)), 1, len(value), *map(id, value)]
+                self._kept += value
+            else:
+                words += [place, id(value), 0, 0]
+                self._kept.append(value)
+        self._written, self._count = np.array(words, np.int64), len(arrays)
+        self._words = address_of(self._written)
         self._find = (_find_few if len(arrays) <= _FEW else _find).for_types(types.intp, types.intp)
 
     def addresses(self, given: tuple[Any, ...]) -> tuple[int, ...] | None:
-        """The addresses of the first elements of objects that look like these and may run at once.
+        """The addresses of the first elements of the arrays of a call like this one that may run at once.
 
         None if one is no NumPy array, a layout differs or an output spans memory of another array.
         """
         found: tuple[int, ...] = self._find(self._words, id(given))
         return None if found[0] == -1 else found[: self._count]
 
-    def launch(self, program: Program) -> Callable[[tuple[Any, ...], int], bool]:
-        """A function of such objects and of the address of a workspace that runs a program on them; False if it ran nothing."""
-        words, start, helpers, wakes = self._words, program.written().address, program.helpers, program.wakes
-        entry = _run.for_types(*(types.intp,) * 7)
+    def launch(self, program: Program) -> Callable[[tuple[Any, ...], int], int]:
+        """A function of a call and the address of a workspace that runs a program if the call is like this one.
 
-        def run(given: tuple[Any, ...], workspace: int, keep: object = (self, program)) -> bool:
-            done: bool = entry(words, id(given), start, workspace, 0, 0, 0)
-            return done
+        It gives 1 if it did, 0 if it did not, and -1 if only objects were other ones, which may be equal.
+        """
+        self._written[5] = program.written().address
+        words, helpers, wakes, entry = self._words, program.helpers, program.wakes, _run.for_types(*(types.intp,) * 6)
 
-        def run_shared(given: tuple[Any, ...], workspace: int, keep: object = (self, program)) -> bool:
-            done: bool = share(helpers, wakes, lambda pool, most, recent: entry(words, id(given), start, workspace, pool, most, recent))
-            return done
+        def run(given: tuple[Any, ...], workspace: int, keep: object = (self, program)) -> int:
+            found: int = entry(words, id(given), workspace, 0, 0, 0)
+            return found
+
+        def run_shared(given: tuple[Any, ...], workspace: int, keep: object = (self, program)) -> int:
+            found: int = share(helpers, wakes, lambda pool, most, recent: entry(words, id(given), workspace, pool, most, recent))
+            return found
 
         return run_shared if helpers else run
