@@ -165,6 +165,28 @@ def test_workers_fall_asleep_and_are_woken() -> None:
         assert time.process_time() - before < 0.05
 
 
+def test_calls_that_follow_each_other_closely_get_workers() -> None:
+    """One alone would be done before a worker is awake; of a process that makes no larger ones, too."""
+    script = """
+import time
+import numpy as np
+import anycann
+from anycann.backends import cpu_threads
+anycann.set_num_threads(2)
+x, until = np.ones(1 << 17, np.float32), time.monotonic() + 60
+y, small = np.empty_like(x), np.ones(64, np.float32)
+anycann.gelu_v2(x, out=y)
+for _ in range(1000):
+    anycann.gelu_v2(small)
+print(cpu_threads._pool.workers)
+while not cpu_threads._pool.workers and time.monotonic() < until:
+    anycann.gelu_v2(x, out=y)
+print(cpu_threads._pool.workers)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, timeout=120, capture_output=True, text=True)
+    assert done.stdout.split() == ["0", "1"]
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen here")
 def test_workers_may_run_on_all_cores_again() -> None:
     anycann.set_num_threads(3)

@@ -403,8 +403,6 @@ def share(helpers: int, wake: bool, run: Callable[[int, int, int], T]) -> T:
     recent = time.perf_counter() - pool.shared < _AWAKE
     if (wake or recent) and pool.workers < most:
         pool.grow(most)
-    if pool.workers == 0:
-        return run(0, 0, 0)
-    result = run(pool.address, most, recent)
+    result = run(pool.address, most, recent) if pool.workers else run(0, 0, 0)
     pool.shared = time.perf_counter()
     return result

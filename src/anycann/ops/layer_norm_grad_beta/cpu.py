@@ -59,7 +59,8 @@ _PAIR = 2 * LANES  # columns that are handled together: whole lines of every typ
 _FEW = LANES // 2  # columns of rows that are turned
 _TURNED = 4 * _FEW * ROWS_PER_RUN * LANES  # bytes of sixteen runs of them
 _SINGLES = 8 * LANES  # bytes of two vectors of float32
-_GRAIN = 1 << 15  # elements of them that are worth a thread
+_GRAIN = 1 << 15  # elements that are worth a piece
+_ALONE = 1 << 16  # elements that are added before another thread would be of use
 
 
 @device
@@ -263,10 +264,11 @@ def _totals(
     store_sums(tag, betas + 8 * start, partials, pitch, p_beta + start * beta_stride * size, beta_stride, n)
 
 
-def _tile(width: int, partials: int, limit: int) -> int:
-    """Columns of a unit, a multiple of 32: as many as leave two units for every thread, if there are others."""
+def _tile(width: int, partials: int, rows: int, limit: int) -> int:
+    """Columns of a unit of so many rows, a multiple of 32: as many as leave two units for every thread, if there are others."""
     tile, threads = min(width, limit), get_num_threads()
-    while tile > _TILE and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
+    least = max(_TILE, 2 * _ALONE // max(1, rows) - 1)
+    while tile > least and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
         tile = -(-tile // (2 * _PAIR)) * _PAIR
     return tile
 
@@ -291,7 +293,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     row_steps = [nest[0][1] * size for nest in nests]
     aheads = [AHEAD if short else step * together if together > 1 else _PAGE if regular and all(in_place) else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
-    tile = _tile(pitch, partials, pitch if all(in_place) else _COLUMNS)
+    tile = _tile(pitch, partials, min(rows, _ROWS), pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST
     tiles, doubles, singles = -(-width // tile), _apart(partials * pitch * 8), _apart(partials * pitch * 4)
     finish = _totals.for_types(tag, *(types.intp,) * 8)
@@ -300,11 +302,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     (p_x, p_dy, p_gamma, p_beta), workspace = program.operands, program.workspace
     totals = workspace, workspace + doubles
     sums = workspace + 2 * doubles, workspace + 2 * doubles + singles
+    units = partials * tiles
+    shared = units > 1 and rows * width > _ALONE
+    grain = max(1, _GRAIN // (_ROWS * tile)) if shared else units
     if width <= _FEW and short and row_steps == [width * size] * 2:
         turned = _side_by_side.for_types(tag, *(types.intp,) * 7)
-        program.add(turned, (None, p_x, p_dy, rows, width, pitch, *totals), partials, max(1, _GRAIN // (_ROWS * width)))
+        program.add(turned, (None, p_x, p_dy, rows, width, pitch, *totals), units, grain)
     else:
         add = _partial_sums.for_types(tag, *(types.intp,) * 18)
-        program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), partials * tiles)
-    program.add(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW)
+        program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), units, grain)
+    program.add(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW if shared else width)
     return 2 * (doubles + singles), program
