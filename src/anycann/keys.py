@@ -14,6 +14,7 @@ __all__ = ["SEQUENCES", "SIMPLE", "Describer", "OtherKindError", "describer", "s
 SIMPLE: frozenset[type] = frozenset((int, float, bool, str, type(None)))
 SEQUENCES = (tuple, list)
 _LASTING = (*SIMPLE, np.generic)
+_USUAL = frozenset((kind,) * length for kind in (int, bool) for length in range(9))  # kinds of the items of most lists
 _NULL: tuple[tuple[Any, ...], int] = ((), 0)
 Describer = Callable[..., tuple[Hashable, list[int]]]
 
@@ -68,10 +69,10 @@ def _other(value: object) -> None:
 
 def _listed(value: Any) -> tuple[Any, ...]:
     """A list of numbers as something that nobody changes, with the kinds of its items."""
-    kinds = tuple(map(type, value)) if type(value) in (list, tuple) else (object,)
-    if not SIMPLE.issuperset(kinds):
+    kinds = tuple(map(type, value)) if type(value) in SEQUENCES else (object,)
+    if kinds not in _USUAL and not SIMPLE.issuperset(kinds):
         raise OtherKindError
-    return tuple(value), kinds
+    return *value, kinds
 
 
 def describer(spec: OpSpec) -> Describer:

@@ -76,6 +76,7 @@ class Plan:
         places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
         self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
         pairs = [(i, o) for o in places[True] for i in places[True] if i < o]  # of outputs: they meet within a distance
+        self._apart_at: list[int] = []  # addresses at which outputs are known to share no memory
         self._outputs = tuple([(spans[o][0] - spans[i][1], spans[o][1] - spans[i][0], i, o) for i, o in pairs])
         runner = getattr(launch, "runner", None)  # of a program, which looks for itself whether operands meet
         self._apart_at_once: Callable[[tuple[int, ...]], bool] | None = None if runner is None else runner(self._pairs)
@@ -93,9 +94,12 @@ class Plan:
 
     def outputs_meet(self, addresses: Sequence[int]) -> bool:
         """Whether two outputs share memory."""
+        if not self._outputs or addresses == self._apart_at:
+            return False
         for low, high, i, o in self._outputs:
             if low < addresses[i] - addresses[o] < high and overlap.between(*(self.layouts[k].at(addresses[k]) for k in (i, o))):
                 return True
+        self._apart_at = [*addresses]
         return False
 
     def run(self, addresses: Sequence[int], workspace: int) -> None:
