@@ -168,7 +168,7 @@ class Repeated:
     """A recent call on NumPy arrays or torch tensors: the next one like it needs no key, only a comparison."""
 
     __slots__ = (
-        "absent", "at_once", "fixed", "fixed_of", "kinds", "launch", "light", "made", "makers", "match", "may_meet", "modes",
+        "absent", "at_once", "fixed", "fixed_of", "kinds", "late", "launch", "light", "made", "makers", "match", "may_meet", "modes",
         "plan", "product", "run_alike", "sequences",
     )  # fmt: skip
 
@@ -186,7 +186,8 @@ class Repeated:
         first = values[inputs[0]]
         self.made, self.may_meet = all(value is None for value in outs), False
         self.makers = tuple([_nothing if result is None else maker_like(first, *result) for result in plan.results]) if self.made else ()
-        given = values + (self.new() if self.made else outs)
+        self.late = self.made and type(first) is not np.ndarray  # results are made once the inputs are known
+        given = values + (() if self.late else self.new() if self.made else outs)
         nothing = [i for i in range(len(values), len(given)) if given[i] is None]
         arrays = inputs + [i for i in range(len(values), len(given)) if i not in nothing]
         self.launch: Launch
@@ -211,7 +212,7 @@ class Repeated:
             self.launch = plan.launch if self.made else plan.run  # what is made overlaps nothing
             self.modes = dispatch_modes()
             self.may_meet = not self.made and len(outs) > 1
-        self.light = self.at_once is not None or not self.made  # makes nothing large for calls that turn out to be others
+        self.light = self.at_once is not None or self.late or not self.made  # makes nothing large for calls that turn out to be others
 
     @staticmethod
     def suits(plan: Plan, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
@@ -238,24 +239,36 @@ class Repeated:
                 return None
         return self.new()
 
-    def _alike(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Any, ...] | None:
-        """The outputs of a call like this one, as far as that shows without its arrays; None if it is another."""
+    def _alike(self, values: tuple[Any, ...], product: Product) -> bool:
+        """Whether a call is like this one but for its tensors."""
         if product is not self.product or (self.modes is not None and self.modes()):
-            return None
+            return False
         given = self.fixed_of(values)
         if [*map(type, given)] != self.kinds:
-            return None
+            return False
         for place, kinds in self.sequences:  # before values are compared: what a caller put there may not like to be
             if [*map(type, given[place])] != kinds:
-                return None
-        return self._outputs(outs) if given == self.fixed else None
+                return False
+        return bool(given == self.fixed)
+
+    def _located(self, values: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Sequence[int], tuple[Any, ...]] | None:
+        """The addresses and the outputs of a call whose tensors are like those of this one."""
+        results = None if self.late else self._outputs(outs)
+        if results is not None:
+            addresses = self.match(values + results)
+            return None if addresses is None else (addresses, results)
+        addresses = self.match(values) if self.late else None
+        results = None if addresses is None else self._outputs(outs)
+        if addresses is None or results is None:
+            return None
+        return [*addresses, *[result.data_ptr() for result in results if result is not None]], results
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like this one; None if it is another."""
-        results = self._alike(values, outs, product)
-        addresses = None if results is None else self.match(values + results)
-        if results is None or addresses is None:
+        found = self._located(values, outs) if self._alike(values, product) else None
+        if found is None:
             return None
+        addresses, results = found
         if self.absent:
             following = iter(addresses)
             addresses = [0 if absent else next(following) for absent in self.absent]
@@ -269,7 +282,7 @@ class Repeated:
             if found >= 0:
                 return results if found else None
         if self.run_alike is not None:  # attributes may be equal objects
-            results = self._alike(values, outs, product)
+            results = self._outputs(outs) if self._alike(values, product) else None
             return results if results is not None and self.run_alike(values + results) else None
         recognised = self.recognise(values, outs, product)
         if recognised is None:
