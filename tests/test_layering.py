@@ -18,15 +18,19 @@ LAYERS = {
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
     **dict.fromkeys(("spec", "torch_match"), 2),
     **dict.fromkeys(("bind", "describe", "keys", "streams", "backends"), 3),
-    "runtime": 4,
-    "ops": 5,
-    "executor": 5,
-    "device": 6,
-    **dict.fromkeys(DOORS, 7),
-    **dict.fromkeys(ON_TOP, 8),
+    "plans": 4,
+    "runtime": 5,
+    "ops": 6,
+    "executor": 6,
+    "device": 7,
+    **dict.fromkeys(DOORS, 8),
+    **dict.fromkeys(ON_TOP, 9),
 }
-CORE = tuple(name for name, layer in LAYERS.items() if layer < 5 and name != "backends")
-MAY_IMPORT_FROM_BACKENDS = {"runtime": {"match", "threads"}}  # how a repeated call is recognised, and when its plan is out of date
+CORE = tuple(name for name, layer in LAYERS.items() if layer < 6 and name != "backends")
+MAY_IMPORT_FROM_BACKENDS = {
+    "plans": {"match"},
+    "runtime": {"threads"},
+}  # how a call is recognised, and when its plan is out of date
 OPERATORS = sorted(path.name for path in (ROOT / "ops").iterdir() if (path / "spec.py").exists())
 FILES = {"__init__.py", "spec.py", "reference.py", "cpu.py"}
 HELPERS = {

@@ -26,7 +26,7 @@ import numpy as np
 from anycann import cuda, dtypes, ops
 from anycann.errors import AclnnError
 from anycann.executor import Executor, given_address, phase_one, phase_two
-from anycann.runtime import aligned_bytes
+from anycann.plans import aligned_bytes
 from anycann.streams import Event, Stream
 from anycann.tensor import Tensor, contiguous_strides, memory_of
 

@@ -13,8 +13,9 @@ from anycann.describe import docstring
 from anycann.errors import AclnnError
 from anycann.keys import OtherKindError, sketches
 from anycann.locks import shared
+from anycann.plans import Plan
 from anycann.products import Product
-from anycann.runtime import Operator, Plan
+from anycann.runtime import Operator
 from anycann.spec import Attr, OpSpec
 from anycann.streams import Stream
 from anycann.tensor import Tensor, address_of, from_array, memory_of

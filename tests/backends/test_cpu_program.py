@@ -16,7 +16,8 @@ from anycann.backends.cpu_blocks import Held
 from anycann.backends.cpu_program import ADDRESSES, Place, Program, clear, parallel
 from anycann.backends.cpu_simd import F32, Tag, load1_i64, store1, store1_f64, store1_i64
 from anycann.backends.cpu_threads import partitioned, whole
-from anycann.runtime import aligned_bytes, operator_of
+from anycann.plans import aligned_bytes
+from anycann.runtime import operator_of
 from anycann.tensor import ABSENT, Tensor
 
 ONE = types.intp

@@ -15,7 +15,7 @@ from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefet
 from anycann.backends.cpu_threads import PartitionedKernel, partitioned
 from anycann.bench import machine
 from anycann.bench.timing import Spread, foretold, round_robin, spread
-from anycann.runtime import aligned_bytes
+from anycann.plans import aligned_bytes
 from anycann.tensor import address_of
 
 __all__ = ["Ceiling", "Ceilings", "Mix"]

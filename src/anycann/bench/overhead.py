@@ -17,7 +17,8 @@ from anycann.bench.targets import LIMITS_US
 from anycann.bench.timing import Spread, per_call
 from anycann.bind import bind
 from anycann.check import samples
-from anycann.runtime import KEPT_PLANS, Operator, aligned_bytes
+from anycann.plans import aligned_bytes
+from anycann.runtime import KEPT_PLANS, Operator
 from anycann.spec import Workload
 from anycann.tensor import Tensor, address_of, from_array
 

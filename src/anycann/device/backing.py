@@ -17,8 +17,9 @@ from anycann.device.arena import Arena, CudaMemory, PinnedMemory, Source, capaci
 from anycann.device.switches import is_on
 from anycann.errors import AclnnError
 from anycann.executor import planned
+from anycann.plans import Plan
 from anycann.products import Product
-from anycann.runtime import Operator, Plan
+from anycann.runtime import Operator
 from anycann.streams import Stream
 
 __all__ = ["BACKING", "Cpu", "Cuda", "Interpreter", "chosen"]

@@ -12,7 +12,8 @@ from anycann.device.queues import enqueue, stream_of
 from anycann.device.tensors import ARRAYS, TENSORS, DeviceTensor
 from anycann.errors import AclnnError
 from anycann.executor import Executor, need_same, need_workspace
-from anycann.runtime import Operator, Plan
+from anycann.plans import Plan
+from anycann.runtime import Operator
 from anycann.spec import Attr
 from anycann.spec import Tensor as Param
 

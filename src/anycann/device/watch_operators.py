@@ -9,7 +9,7 @@ from anycann.device.operators import EXECUTORS
 from anycann.device.tensors import DeviceTensor
 from anycann.device.watch_memory import Filled, Record, extent
 from anycann.device.watch_state import State
-from anycann.runtime import Plan
+from anycann.plans import Plan
 from anycann.spec import Attr, OpSpec
 from anycann.tensor import Tensor
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.buffers import memory
-from anycann.runtime import Plan
+from anycann.plans import Plan
 from anycann.spec import Let, OpSpec, compiled
 from anycann.tensor import Tensor
 
