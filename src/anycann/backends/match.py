@@ -178,14 +178,17 @@ class Matcher:
                 self._kept.append(value)
         self._written, self._count = np.array(words, np.int64), len(arrays)
         self._words = address_of(self._written)
-        self._find = (_find_few if len(arrays) <= _FEW else _find).for_types(types.intp, types.intp)
+        self._find: Callable[[int, int], tuple[int, ...]] | None = None  # compiled when it is first used
 
     def addresses(self, given: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The addresses of the first elements of the arrays of a call like this one that may run at once.
 
         None if one is no NumPy array, a layout differs or an output spans memory of another array.
         """
-        found: tuple[int, ...] = self._find(self._words, id(given))
+        find = self._find
+        if find is None:
+            self._find = find = (_find_few if self._count <= _FEW else _find).for_types(types.intp, types.intp)
+        found = find(self._words, id(given))
         return None if found[0] == -1 else found[: self._count]
 
     def launch(self, program: Program) -> Callable[[tuple[Any, ...], int], int]:
