@@ -265,10 +265,12 @@ def _totals(
 
 
 def _tile(width: int, partials: int, rows: int, limit: int) -> int:
-    """Columns of a unit of so many rows, a multiple of 32: as many as leave two units for every thread, if there are others."""
+    """Columns of a unit of so many rows, a multiple of 32: as many as leave two units for every thread, if there are others.
+
+    Units with little to add are not divided.
+    """
     tile, threads = min(width, limit), get_num_threads()
-    least = max(_TILE, 2 * _ALONE // max(1, rows) - 1)
-    while tile > least and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
+    while tile > _TILE and rows * tile >= 2 * _ALONE and partials * -(-width // tile) < (2 * threads if threads > 1 else 1):
         tile = -(-tile // (2 * _PAIR)) * _PAIR
     return tile
 
