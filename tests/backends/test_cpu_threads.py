@@ -59,7 +59,7 @@ def run_marks(units: int, grain: int) -> tuple[np.ndarray, np.ndarray]:
     return done, pieces
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7, 2 * cpu_threads._PARTS + 3])
 @pytest.mark.parametrize("grain", [1, 8, 1000])
 def test_each_unit_is_done_once_in_pieces_of_at_least_a_grain(threads: int, grain: int) -> None:
     anycann.set_num_threads(threads)
@@ -91,12 +91,17 @@ def test_more_calls_at_the_same_time_than_slots() -> None:
     assert wrong == []
 
 
-def stacks(units: int) -> int:
-    """How many threads did the units of a call that takes tens of milliseconds."""
+def doers(units: int) -> list[int]:
+    """A number of the thread that did it, for each unit of a call that takes tens of milliseconds."""
     found = np.zeros(units, np.int64)
     parallel(who.for_types(ONE, ONE), (found.ctypes.data, 300_000), units)
     assert (found != 0).all()
-    return len(set(found.tolist()))
+    return [int(number) for number in found]
+
+
+def stacks(units: int) -> int:
+    """How many threads did the units of such a call."""
+    return len(set(doers(units)))
 
 
 def most_stacks(wanted: int) -> int:
@@ -111,6 +116,16 @@ def test_as_many_threads_as_were_asked_for_and_no_more() -> None:
     for threads in (4, 2, 3, 1):  # later calls find more workers than they may have
         anycann.set_num_threads(threads)
         assert most_stacks(threads) == threads
+
+
+def test_each_thread_begins_with_a_part_of_its_own() -> None:
+    """Two threads that nothing disturbs do a half each."""
+    anycann.set_num_threads(2)
+    until, halves = time.monotonic() + 60, False
+    while not halves and time.monotonic() < until:
+        found = doers(64)
+        halves = len(set(found)) == 2 and found[:32] == 32 * found[:1] and found[32:] == 32 * found[-1:]
+    assert halves
 
 
 @partitioned

@@ -1,8 +1,9 @@
 """Kernels on all threads: pieces are handed over in machine code, without the GIL.
 
 A call puts its work into a slot of the pool, takes pieces of it like every other thread, and closes the slot when none is left. Workers
-look for open slots for a short while after their last piece, then sleep until a call wakes them. Which thread runs which piece is left
-to chance: kernels give the same bits for every partition.
+look for open slots for a short while after their last piece, then sleep until a call wakes them. The pieces are divided into parts, one
+behind the other; each thread begins with the same part in every call, whose memory its core's caches may still hold, and goes on with
+what others have left of theirs. So which thread runs which piece is left to chance: kernels give the same bits for every partition.
 """
 
 import atexit
@@ -54,12 +55,13 @@ _YIELD = 128  # looks, some microseconds, after which a thread that waits lets o
 
 _MUTEX = 0  # where it lies in the memory of a pool
 _WORKERS, _SLEEPERS, _CLOSED, _SHARE = 64, 72, 80, 88  # words: threads, those of them that sleep, whether they shall end, where `_share` is
-_FIRST_SLOT, _SLOTS, _SLOT = 128, 8, 256  # calls that share their work at the same time; others do it alone
+_PARTS = 16  # of the pieces of a call, at most
+_FIRST_SLOT, _SLOTS, _SLOT = 128, 8, 128 + 64 * _PARTS  # calls that share their work at the same time; others do it alone
 _FIRST_WORKER, _MOST_WORKERS, _WORKER = _FIRST_SLOT + _SLOTS * _SLOT, 1023, 128
 _CONDITION, _CALLED, _THREAD, _SLEEPER, _BUSY = 0, 64, 72, 80, 88
 # Words of a worker: whether it is to wake up, the system's number for it, the n-th worker that sleeps, the core on which it shall not wake
 _STATE, _HELPERS, _CODE, _GIVEN, _UNITS, _STEP = (8 * i for i in range(6))  # words of a slot
-_NEXT, _INSIDE = 64, 128  # in lines of their own: they change while the slot is open
+_INSIDE, _LEFT, _NEXT = 64, 72, 128  # who works, parts that have pieces left, and the next piece of each: they change while it is open
 _FREE, _TAKEN, _OPEN = 0, 1, 2
 
 _INTP = types.intp
@@ -94,14 +96,35 @@ def _wait(looks: int) -> None:
 
 
 @device
-def _work(slot: int) -> None:
-    """Take pieces until none is left."""
+def _parts(slot: int) -> int:
+    """How many parts the pieces have."""
+    parts: int = min(load1_i64(slot + _HELPERS, 0) + 1, _PARTS)
+    return parts
+
+
+@device
+def _first(slot: int, part: int) -> int:
+    """The first piece of a part; of the one behind the last, how many pieces there are."""
+    units, step = load1_i64(slot + _UNITS, 0), load1_i64(slot + _STEP, 0)
+    piece: int = part * -(-units // step) // _parts(slot)
+    return piece
+
+
+@device
+def _work(slot: int, own: int) -> None:
+    """Take pieces until none is left, those of one's own part first."""
     code, given = load1_i64(slot + _CODE, 0), load1_i64(slot + _GIVEN, 0)
     units, step = load1_i64(slot + _UNITS, 0), load1_i64(slot + _STEP, 0)
-    start = add_to_word(slot + _NEXT, step)
-    while start < units:
-        invoke(code, given, start, min(start + step, units))
-        start = add_to_word(slot + _NEXT, step)
+    part = own
+    for _ in range(_parts(slot)):
+        place, end = slot + _NEXT + 64 * part, _first(slot, part + 1)
+        piece = add_to_word(place, 1)
+        while piece < end:
+            if piece == end - 1:
+                add_to_word(slot + _LEFT, -1)
+            invoke(code, given, piece * step, min((piece + 1) * step, units))
+            piece = add_to_word(place, 1)
+        part = part + 1 if part + 1 < _parts(slot) else 0 * part
 
 
 @device
@@ -163,11 +186,15 @@ def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int
     store1_i64(slot + _GIVEN, 0, given)
     store1_i64(slot + _UNITS, 0, units)
     store1_i64(slot + _STEP, 0, step)
-    write_word(slot + _NEXT, 0)
+    left = 0 * helpers
+    for part in range(_parts(slot)):
+        write_word(slot + _NEXT + 64 * part, _first(slot, part))
+        left += _first(slot, part) < _first(slot, part + 1)
+    write_word(slot + _LEFT, left)
     write_word(slot + _STATE, _OPEN)
     if wake != 0 and read_word(pool + _SLEEPERS) > 0:
         _wake(pool, helpers)
-    _work(slot)
+    _work(slot, 0 * helpers)
     write_word(slot + _STATE, _TAKEN)
     looks = 0
     while read_word(slot + _INSIDE) != 0:
@@ -177,17 +204,17 @@ def _share(pool: int, code: int, given: int, units: int, step: int, helpers: int
 
 
 @device
-def _look(pool: int, looks: int) -> None:
-    """Work for open slots until so many looks at all of them have found none."""
+def _look(pool: int, looks: int, number: int) -> None:
+    """Work for open slots, as the worker of this number, until so many looks at all of them have found none."""
     idle = 0
     while idle < looks:
         for i in range(_SLOTS):
             slot = pool + _FIRST_SLOT + i * _SLOT
-            if read_word(slot + _STATE) == _OPEN and read_word(slot + _NEXT) < load1_i64(slot + _UNITS, 0):
+            if read_word(slot + _STATE) == _OPEN and read_word(slot + _LEFT) > 0:
                 others = add_to_word(slot + _INSIDE, 1)
                 # A slot that is open now stays as it is until this thread has left it.
                 if read_word(slot + _STATE) == _OPEN and others < load1_i64(slot + _HELPERS, 0):
-                    _work(slot)
+                    _work(slot, 1 + number % (_parts(slot) - 1))
                     idle = 0
                 add_to_word(slot + _INSIDE, -1)
         _wait(idle)
@@ -197,7 +224,7 @@ def _look(pool: int, looks: int) -> None:
 def _prepare(pool: int, looks: int) -> None:
     """Make a pool of memory that is zero; then look so often, to learn how long it takes."""
     new_mutex(pool + _MUTEX)
-    _look(pool, looks)
+    _look(pool, looks, 0 * looks)
 
 
 def _serve(pool: int, looks: int, worker: int) -> None:
@@ -205,7 +232,7 @@ def _serve(pool: int, looks: int, worker: int) -> None:
     cores = stack(CORES)
     new_condition(worker + _CONDITION)
     while read_word(pool + _CLOSED) == 0:
-        _look(pool, looks)
+        _look(pool, looks, (worker - pool - _FIRST_WORKER) // _WORKER)
         lock(pool + _MUTEX)
         sleepers = read_word(pool + _SLEEPERS)
         store1_i64(pool + _FIRST_WORKER + sleepers * _WORKER + _SLEEPER, 0, worker)
