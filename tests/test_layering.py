@@ -28,9 +28,9 @@ LAYERS = {
 }
 CORE = tuple(name for name, layer in LAYERS.items() if layer < 6 and name != "backends")
 MAY_IMPORT_FROM_BACKENDS = {
-    "plans": {"match"},
-    "runtime": {"threads"},
-}  # how a call is recognised, and when its plan is out of date
+    "plans": {"match"},  # how a repeated call is recognised
+    "runtime": {"threads"},  # when its plan is out of date
+}
 OPERATORS = sorted(path.name for path in (ROOT / "ops").iterdir() if (path / "spec.py").exists())
 FILES = {"__init__.py", "spec.py", "reference.py", "cpu.py"}
 HELPERS = {

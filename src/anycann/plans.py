@@ -241,15 +241,15 @@ class Repeated:
 
     def _located(self, values: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call whose tensors are like those of this one."""
-        results = None if self.late else self._outputs(outs)
-        if results is not None:
-            addresses = self.match(values + results)
-            return None if addresses is None else (addresses, results)
-        addresses = self.match(values) if self.late else None
-        results = None if addresses is None else self._outputs(outs)
-        if addresses is None or results is None:
-            return None
-        return [*addresses, *[result.data_ptr() for result in results if result is not None]], results
+        if self.late:
+            inputs = self.match(values)
+            results = None if inputs is None else self._outputs(outs)
+            if inputs is None or results is None:
+                return None
+            return [*inputs, *[result.data_ptr() for result in results if result is not None]], results
+        results = self._outputs(outs)
+        addresses = None if results is None else self.match(values + results)
+        return None if results is None or addresses is None else (addresses, results)
 
     def recognise(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> tuple[Sequence[int], tuple[Any, ...]] | None:
         """The addresses and the outputs of a call like this one; None if it is another."""

@@ -144,14 +144,14 @@ class Operator:
         latest = self._latest
         results = None if latest is None else latest.run(values, outs, chosen)
         if results is None:
-            results = self._computed(values, outs, chosen)
+            results = self._computed(values, outs, chosen, latest)
         if out is not None:
             note_written(outs)
         return results[0] if self._single else results
 
-    def _computed(self, values: tuple[Any, ...], outs: tuple[Any, ...], chosen: Product) -> tuple[Any, ...]:
+    def _computed(self, values: tuple[Any, ...], outs: tuple[Any, ...], chosen: Product, tried: Repeated | None) -> tuple[Any, ...]:
         for last in self.recent(self.api, values):
-            results = last.run(values, outs, chosen)
+            results = None if last is tried else last.run(values, outs, chosen)
             if results is not None:
                 self._latest = last if last.light else None
                 return results

@@ -72,31 +72,33 @@ class Tensor:
 
     def __getattr__(self, name: str) -> int:
         """`lead`, `start` and `form`, made when they are asked for first: many tensors are never asked."""
-        if name == "lead":
-            value = self.offset * self.dtype.itemsize
-        elif name == "start":
-            value = self.address + self.offset * self.dtype.itemsize
-        elif name == "form":
-            value = self._form()
-        else:
-            raise AttributeError(f"a Tensor has no {name}")
-        _put(self, name, value)
-        return value
+        if name == "form":
+            return self._formed()
+        if name in ("lead", "start"):
+            lead, start = self._placed()
+            return lead if name == "lead" else start
+        raise AttributeError(f"a Tensor has no {name}")
 
-    def _form(self) -> int:
+    def _placed(self) -> tuple[int, int]:
+        lead = self.offset * self.dtype.itemsize
+        start = self.address + lead
+        _put(self, "lead", lead)
+        _put(self, "start", start)
+        return lead, start
+
+    def _formed(self) -> int:
         place = None if self.memory is None else (self.memory, self.start)
         said = self.dtype, self.shape, self.strides, self.format, self.writable, self.device, self.offset, self.storage, place
         known = _forms.get(said)
         if known is None:
             known = _numbered(said, _numbered(said if out_of_storage(self) else said[:6], next(_following)))
+        _put(self, "form", known)
         return known
 
     def settled(self) -> "Tensor":
         """The tensor itself, with what phase 1 asks of a descriptor made now."""
-        lead = self.offset * self.dtype.itemsize
-        _put(self, "lead", lead)
-        _put(self, "start", self.address + lead)
-        _put(self, "form", self._form())
+        self._placed()
+        self._formed()
         return self
 
     @property

@@ -96,7 +96,7 @@ def doers(units: int) -> list[int]:
     found = np.zeros(units, np.int64)
     parallel(who.for_types(ONE, ONE), (found.ctypes.data, 300_000), units)
     assert (found != 0).all()
-    return [int(number) for number in found]
+    return found.tolist()
 
 
 def stacks(units: int) -> int:

@@ -158,9 +158,7 @@ class Matcher:
     `operands` are the arrays' numbers among the operands of the call. Objects are numbers, text, None, or tuples or lists of these.
     """
 
-    def __init__(
-        self, given: Sequence[Any], arrays: Sequence[int], inputs: int, operands: Sequence[int], objects: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, given: Sequence[Any], arrays: Sequence[int], inputs: int, operands: Sequence[int], objects: Sequence[int]) -> None:
         words = [id(np.ndarray), id(tuple), len(arrays), inputs, len(objects), 0, *arrays, *[0] * (ARRAYS - len(arrays))]
         self._kept: list[Any] = []  # so that no other object takes an address that is written down
         for i, (place, operand) in enumerate(zip(arrays, operands, strict=True)):
