@@ -42,6 +42,7 @@ from anycann.backends.cpu_simd import (
     load_tail,
     narrow,
     prefetch,
+    prefetch_far,
     reads_ahead,
     select,
     splat_i,
@@ -59,8 +60,8 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "begin_walk", "block_in",
-    "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
+    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
+    "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
     "layouts", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
     "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
     "words_of",
@@ -410,6 +411,17 @@ def ask(operand: Operand | None, i: int, k: int) -> None:
         tag, address, step, ahead = operand
         if k == 0 or itemsize(tag) == 4:
             prefetch(address + i * step * itemsize(tag) + ahead)
+
+
+@device
+def ask_beside(operand: Operand | None, i: int, k: int) -> None:
+    """`ask` for one of several operands: a CPU that reads ahead by itself is asked for less, and into its second cache."""
+    if not reads_ahead():
+        ask(operand, i, k)
+    elif operand is not None:
+        tag, address, step, ahead = operand
+        if ahead != 0 and (k == 0 or itemsize(tag) == 4):
+            prefetch_far(address + i * step * itemsize(tag) + ahead)
 
 
 @device

@@ -19,6 +19,7 @@ from anycann.backends.cpu_blocks import (
     WALK_SCRATCH,
     Held,
     ask,
+    ask_beside,
     begin_walk,
     block_in,
     block_out,
@@ -31,7 +32,7 @@ from anycann.backends.cpu_blocks import (
     sweep,
     words_of,
 )
-from anycann.backends.cpu_simd import Tag, fence, itemsize
+from anycann.backends.cpu_simd import Tag, fence, itemsize, reads_ahead
 from anycann.backends.loops import parts
 from anycann.tensor import Tensor
 
@@ -39,6 +40,7 @@ __all__ = ["Walk", "walk"]
 
 Input: TypeAlias = tuple[Tag, int]
 
+_APART = 1 << 13  # bytes up to which a run that does not continue the one before asks for those that follow, not for what lies between
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 
 
@@ -92,20 +94,22 @@ def _repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
     return _no_repeats if isinstance(given, types.NoneType) else _some_repeats
 
 
-def _some_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+def _some_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:
     tag, source, step, ahead = block_in(given[0], given[1], words, flat, n, scratch)
     run = n * itemsize(tag)
-    if distance != 0 and run <= AHEAD:
-        ahead = AHEAD // run * distance
+    if distance != 0 and distance != run and run <= _APART:
+        ahead = max(AHEAD // run, 1) * distance
+    elif alone and reads_ahead():
+        ahead = 0 * n
     return tag, source, step, ahead
 
 
-def _no_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+def _no_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:
     return None
 
 
 @by_tag
-def _block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int) -> Any:
+def _block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:
     return _no_block if isinstance(given, types.NoneType) else _some_block
 
 
@@ -127,9 +131,12 @@ def _moved(block: Any, distance: int) -> Any:
 def _ask(given: Any, i: int, k: int) -> None:
     """`ask` for all operands."""
     (first, second, third), _ = given
-    ask(first, i, k)
-    ask(second, i, k)
-    ask(third, i, k)
+    if second is None:
+        ask(first, i, k)
+    else:
+        ask_beside(first, i, k)
+        ask_beside(second, i, k)
+        ask_beside(third, i, k)
 
 
 @device
@@ -142,11 +149,16 @@ def walk(
     stream: bool,
     start: int,
     stop: int,
+    table: int | None = None,
 ) -> None:
-    """Write elements [start, stop): compute((operands, rest), i, m) gives the m <= 16 of a block from i on, of three operands or None."""
+    """Write elements [start, stop): compute((operands, rest), i, m) gives the m <= 16 of a block from i on, of three operands or None.
+
+    table: what it looks up in, if it does; waiting for that keeps a CPU from reading ahead by itself.
+    """
     (first, second, third), (tag, p_out), flat = inputs, out, start
     l_out, l_first, l_second, l_third = words, words + LAYOUT, words + 2 * LAYOUT, words + 3 * LAYOUT
     s_out, s_first, s_second, s_third = stack(SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH), stack(WALK_SCRATCH)
+    alone = second is not None and table is None
     begin_walk(s_first)
     begin_walk(s_second)
     begin_walk(s_third)
@@ -160,9 +172,9 @@ def walk(
             count, d_first = _repeats(first, l_first, flat, n, count)
             count, d_second = _repeats(second, l_second, flat, n, count)
             count, d_third = _repeats(third, l_third, flat, n, count)
-        b_first = _block(first, l_first, flat, n, s_first, d_first)
-        b_second = _block(second, l_second, flat, n, s_second, d_second)
-        b_third = _block(third, l_third, flat, n, s_third, d_third)
+        b_first = _block(first, l_first, flat, n, s_first, d_first, alone)
+        b_second = _block(second, l_second, flat, n, s_second, d_second, alone)
+        b_third = _block(third, l_third, flat, n, s_third, d_third, alone)
         place = block_out(tag, p_out, l_out, flat, n, s_out)
         for k in range(count):
             operands = _moved(b_first, k * d_first), _moved(b_second, k * d_second), _moved(b_third, k * d_third)

@@ -47,7 +47,7 @@ def _gelu(
     start: int,
     stop: int,
 ) -> None:
-    walk(_gradient, (p_table, tanh), ((tag, p_grad), (tag_x, p_x), None), (tag, p_out), words, stream, start, stop)
+    walk(_gradient, (p_table, tanh), ((tag, p_grad), (tag_x, p_x), None), (tag, p_out), words, stream, start, stop, p_table)
 
 
 def plan(call: Call) -> tuple[int, Launch]:
