@@ -10,6 +10,7 @@ An *operand* is a tuple (tag, address, step, ahead): element i of the run lies a
 address holds the one element 16 times. What lies `ahead` bytes on is asked for when it is read.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -56,7 +57,7 @@ from anycann.backends.cpu_simd import (
 from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_tiles import transpose_tile, transposer
 from anycann.backends.loops import LINE, TILE, Part, loops
-from anycann.dtypes import DType
+from anycann.dtypes import DType, by_name
 from anycann.tensor import Tensor
 
 __all__ = [
@@ -128,9 +129,13 @@ def near_rows(tensor: Tensor, axes: int) -> list[int]:
     return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
 
 
-def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
-    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
-    return words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
+def layouts(tensors: Sequence[Tensor], shape: Sequence[int], packed: str | None = None) -> Held:
+    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each.
+
+    packed: before them that of a tensor with this name of a type, whose elements lie one behind the other.
+    """
+    words = words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
+    return words if packed is None else Held(np.vstack([layout(by_name(packed), (1,), (math.prod(shape),)), words.array]))
 
 
 def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:

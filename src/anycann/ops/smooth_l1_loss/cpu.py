@@ -13,17 +13,17 @@ from numba import types
 
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import (
-    DIRECT,
     LAYOUT,
     SCRATCH,
+    SHORT,
     block_in,
     fetch,
     fetch_only,
     layouts,
+    once,
     room,
+    settled,
     stack,
-    store_sums,
-    sweep,
 )
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
@@ -34,10 +34,12 @@ from anycann.backends.cpu_simd import (
     fma,
     load,
     load1_f64,
+    load_f64,
     select,
     splat,
     store,
     store1_f64,
+    store_tail,
     sum_lanes,
     tag_of,
     widen,
@@ -51,7 +53,8 @@ from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_G
 __all__ = ["plan"]
 
 _GRAIN = 1 << 15  # elements worth a thread
-_LOSSES = 4 * ELEMENTS_PER_PARTIAL  # bytes of the losses of a block
+_TOGETHER = 4  # partial sums whose losses are computed at once
+_LOSSES = 4 * ELEMENTS_PER_PARTIAL * _TOGETHER  # bytes of them
 
 
 @device
@@ -116,6 +119,7 @@ def _partial_sum(compute: Callable[[Any, int, int], Any], given: Any, first: int
 @partitioned
 def _partial_sums(
     tag: Tag,
+    tag_losses: Tag,
     p_self: int,
     p_target: int,
     words: int,
@@ -127,33 +131,30 @@ def _partial_sums(
     start: int,
     stop: int,
 ) -> None:
-    """Partial sums [start, stop)."""
-    l_self, l_target = words, words + LAYOUT
+    """Partial sums [start, stop); the words are the layouts of the losses, which lie one behind the other, and of the operands."""
+    l_self, l_target = words + LAYOUT, words + 2 * LAYOUT
     s_self, s_target, losses = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES)
     factors, partial, last = (beta, inverse, half), start, min(numel, stop * ELEMENTS_PER_PARTIAL)
     while partial < stop:
-        first = flat = partial * ELEMENTS_PER_PARTIAL
-        n = room(tag, l_self, flat, room(tag, l_target, flat, last - flat, DIRECT), DIRECT)
+        first = partial * ELEMENTS_PER_PARTIAL
+        n = room(tag, l_self, first, room(tag, l_target, first, last - first, SHORT), SHORT)
         count = n // ELEMENTS_PER_PARTIAL
-        if count > 0:
+        if count > 0 and n >= min(last - first, types.intp(_LOSSES // 4)):
             n = count * ELEMENTS_PER_PARTIAL
-            b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
+            b_self, b_target = block_in(tag, p_self, l_self, first, n, s_self), block_in(tag, p_target, l_target, first, n, s_target)
             for k in range(count):
                 total = _partial_sum(_summands, ((b_self, b_target, None), factors), k * ELEMENTS_PER_PARTIAL)
                 store1_f64(partials, partial + k, total)
-            partial += count
-            continue
-        end = min(last, first + ELEMENTS_PER_PARTIAL)
-        if end < first + ELEMENTS_PER_PARTIAL:
-            for i in range(0, ELEMENTS_PER_PARTIAL, LANES):
-                store(F32, losses, i, splat(0.0))
-        while flat < end:
-            n = room(tag, l_self, flat, room(tag, l_target, flat, end - flat, DIRECT), DIRECT)
-            b_self, b_target = block_in(tag, p_self, l_self, flat, n, s_self), block_in(tag, p_target, l_target, flat, n, s_target)
-            sweep(_summands, ((b_self, b_target, None), factors), F32, losses + 4 * (flat - first), n, False)
-            flat += n
-        store1_f64(partials, partial, _partial_sum(_stored, losses, 0 * n))
-        partial += 1
+        else:
+            count = min(stop - partial, types.intp(_TOGETHER))
+            end, places = min(last, first + count * ELEMENTS_PER_PARTIAL), count * ELEMENTS_PER_PARTIAL
+            if end < first + places:
+                for i in range(places - ELEMENTS_PER_PARTIAL, places, LANES):
+                    store(tag_losses, losses, i, splat(0.0))
+            walk(_losses, factors, ((tag, p_self), (tag, p_target), None), (tag_losses, losses - 4 * first), words, False, first, end)
+            for k in range(count):
+                store1_f64(partials, partial + k, _partial_sum(_stored, losses, k * ELEMENTS_PER_PARTIAL))
+        partial += count
 
 
 @whole
@@ -166,7 +167,7 @@ def _total(tag: Tag, p_out: int, partials: int, count: int, divisor: float) -> N
             group = group + load1_f64(partials, partial)
         total = total + group
     store1_f64(partials, count, total / divisor)
-    store_sums(tag, partials + 8 * count, 1, 1, p_out, 1, 1)
+    store_tail(tag, p_out, 0, settled(tag, once(tag, load_f64(partials, count))), 1)
 
 
 def plan(call: Call) -> tuple[int, Launch]:
@@ -187,10 +188,10 @@ def plan(call: Call) -> tuple[int, Launch]:
         return 0, program
 
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
-    add = _partial_sums.for_types(tag, *(integer,) * 3, *kinds, integer, integer)
+    add = _partial_sums.for_types(tag, F32, *(integer,) * 3, *kinds, integer, integer)
     finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)
     p_self, p_target, p_out = program.operands
-    summands = (None, p_self, p_target, layouts(used, shape), *factors, numel, program.workspace)
+    summands = (None, None, p_self, p_target, layouts(used, shape, packed="float32"), *factors, numel, program.workspace)
     program.add(add, summands, count, _GRAIN // ELEMENTS_PER_PARTIAL)
     program.add(finish, (None, p_out, program.workspace, count, divisor))
     return 8 * (count + LANES), program
