@@ -129,6 +129,7 @@ def _partial_sums(
     dy_ahead: int,
     together: int,
     copied: int,
+    dense: bool,
     rows: int,
     width: int,
     tile: int,
@@ -147,7 +148,7 @@ def _partial_sums(
     copies = reserve(types.intp(2 * _COPIES)) if copied > 0 else 0 * copied
     s_x, s_dy = copies, copies + _COPIES
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
-    if together == 1 and x_ahead != 0:
+    if together == 1 and dense:
         x_ahead = dy_ahead = types.intp(AHEAD)
         if reads_ahead():
             x_ahead = dy_ahead = _PAGE * types.intp(width >= _NARROW)
@@ -287,13 +288,17 @@ def plan(call: Call) -> tuple[int, Launch]:
     nests = [nest_of(tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)]
     words = Held(np.array([near_rows(tensor, 1) for tensor in (x, dy)], np.int64))
     in_place = [tensor.strides[-1] == 1 for tensor in (x, dy)]
-    regular = all(len(nest) == 1 for nest, there in zip(nests, in_place, strict=True) if there)
+    regular = all(len(nest) == 1 or nest[0][0] % ROWS_PER_RUN == 0 for nest, there in zip(nests, in_place, strict=True) if there)
     size = x.dtype.itemsize
     short = regular and all(in_place) and width <= _PAIR
     some = not all(in_place) or width * size >= _PAGE or 2 * rows * width * size <= _CACHED
     together = (ROWS_PER_RUN if short else 4 if some else 1) if regular else 0
     row_steps = [nest[0][1] * size for nest in nests]
-    aheads = [AHEAD if short else step * together if together > 1 else _PAGE if regular and all(in_place) else 0 for step in row_steps]
+    dense = row_steps == [width * size] * 2 and all(len(nest) == 1 for nest in nests)
+    if not dense:
+        aheads = [max(together, _PAGE // (width * size)) * step if together > 0 and all(in_place) else 0 for step in row_steps]
+    else:
+        aheads = [AHEAD if short else step * together if together > 1 else _PAGE for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, min(rows, _ROWS), pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST
@@ -307,11 +312,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     units = partials * tiles
     shared = units > 1 and rows * width > _ALONE
     grain = max(1, _GRAIN // (_ROWS * tile)) if shared else units
-    if width <= _FEW and short and row_steps == [width * size] * 2:
+    if width <= _FEW and short and dense:
         turned = _side_by_side.for_types(tag, *(types.intp,) * 7)
         program.add(turned, (None, p_x, p_dy, rows, width, pitch, *totals), units, grain)
     else:
-        add = _partial_sums.for_types(tag, *(types.intp,) * 18)
-        program.add(add, (None, p_x, p_dy, words, *steps, together, copied, rows, width, tile, *sums, *totals), units, grain)
+        add = _partial_sums.for_types(tag, *(types.intp,) * 11, types.boolean, *(types.intp,) * 7)
+        program.add(add, (None, p_x, p_dy, words, *steps, together, copied, dense, rows, width, tile, *sums, *totals), units, grain)
     program.add(finish, (None, p_gamma, p_beta, *out_strides, partials, pitch, *totals), width, _NARROW if shared else width)
     return 2 * (doubles + singles), program
