@@ -61,7 +61,7 @@ from anycann.dtypes import DType, by_name
 from anycann.tensor import Tensor
 
 __all__ = [
-    "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
+    "APART", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
     "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
     "layouts", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
     "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
@@ -78,6 +78,7 @@ _TILE, _PLACE = SCRATCH // 8, SCRATCH // 8 + 1
 DIRECT = 64  # elements that a contiguous run must have to be worth a block of its own
 SHORT = 16  # the same, where blocks repeat
 AHEAD = 2048  # bytes between a load and the prefetch of what comes later
+APART = 1 << 13  # bytes up to which a run asks for those that follow, if these lie apart, and not for what lies between
 STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 
 _MAX_DIMENSIONS = 8

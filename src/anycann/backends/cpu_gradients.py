@@ -12,9 +12,9 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import AHEAD, SCRATCH, WALK_SCRATCH, begin_walk, end_walk, stack, sweep
+from anycann.backends.cpu_blocks import SCRATCH, WALK_SCRATCH, begin_walk, end_walk, stack, sweep
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
-from anycann.backends.cpu_rows import RECORD, joins, piece_in, piece_out, put_piece, step_of, weights
+from anycann.backends.cpu_rows import RECORD, ahead_of, joins, piece_in, piece_out, put_piece, step_of, weights
 from anycann.backends.cpu_simd import (
     F32,
     LANES,
@@ -219,6 +219,7 @@ def gradients(
     begin_walk(s_x)
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     dy_step, x_step, out_step, scaled_step = step_of(tag, w_dy), step_of(tag, w_x), types.intp(0), types.intp(0)
+    dy_ahead, x_ahead = ahead_of(tag, w_dy, width), ahead_of(tag, w_x, width)
     if p_out != 0:
         out_step = step_of(tag, w_out)
     if p_scaled is not None:
@@ -238,7 +239,7 @@ def gradients(
                 r += types.float64(load1(F32, rests, row))
             slope = base = 0.0
             totals, begins = (widen(splat(0.0)), widen(splat(0.0)), widen(splat(0.0))), row == unit * run
-            begin = 0 * width  # a loop without range, which divides
+            begin = dy = x = 0 * width  # a loop without range, which divides
             while begin < width:
                 n = min(size, width - begin)
                 tail = n % LANES
@@ -251,8 +252,8 @@ def gradients(
                     columns = gamma, gamma + 4 * pitch
                 if p_out != 0:
                     for i in range(0, n - tail, LANES):
-                        prefetch(dy + i * itemsize(tag) + AHEAD)
-                        prefetch(x + i * itemsize(tag) + AHEAD)
+                        prefetch(dy + i * itemsize(tag) + dy_ahead)
+                        prefetch(x + i * itemsize(tag) + x_ahead)
                         d, v = load(tag, dy, i), load(tag, x, i)
                         totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, full), splat(centre))
                         if sums is not None:
@@ -278,10 +279,9 @@ def gradients(
             begin = 0 * width
             while begin < width:
                 n = min(size, width - begin)
-                dy, x = (
-                    piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy),
-                    piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x),
-                )
+                if size < width:  # else they are where they were
+                    dy = piece_in(tag, p_dy, dy_step, w_dy, row, width, begin, n, s_dy)
+                    x = piece_in(tag, p_x, x_step, w_x, row, width, begin, n, s_x)
                 here: Any = keep
                 if keep is not None:
                     here = kept + number * begin

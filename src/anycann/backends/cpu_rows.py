@@ -15,6 +15,8 @@ from numba import types
 
 from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
+    AHEAD,
+    APART,
     BLOCK,
     LAYOUT,
     Held,
@@ -49,7 +51,7 @@ from anycann.backends.loops import TILE
 from anycann.tensor import Tensor
 
 __all__ = [
-    "GRAIN", "RECORD", "Numbers", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
+    "GRAIN", "RECORD", "Numbers", "ahead_of", "joins", "piece_in", "piece_out", "piece_size", "put_piece", "record",
     "step_of", "weights",
 ]  # fmt: skip
 
@@ -95,6 +97,16 @@ def step_of(tag: Tag, words: int) -> Any:
     """Bytes from row to row where all rows are used where they lie and are so far apart; else 0."""
     simple = load1_i64(words, _STRIDE) == 1 and load1_i64(words, 1) == 1
     return load1_i64(words, 3) * itemsize(tag) if simple else 0 * words
+
+
+@device
+def ahead_of(tag: Tag, words: int, width: int) -> int:
+    """Bytes from a piece of a row to what is prefetched for it: what lies behind it, or rows that follow where they lie apart."""
+    run, step = width * itemsize(tag), load1_i64(words, 3) * itemsize(tag)
+    ahead: int = types.intp(AHEAD)
+    if load1_i64(words, _STRIDE) == 1 and step != run and 0 < run <= APART:
+        ahead = max(AHEAD // run, 1) * step
+    return ahead
 
 
 @device

@@ -13,6 +13,7 @@ from numba import types
 from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
+    APART,
     LAYOUT,
     SCRATCH,
     SHORT,
@@ -40,7 +41,6 @@ __all__ = ["Walk", "walk"]
 
 Input: TypeAlias = tuple[Tag, int]
 
-_APART = 1 << 13  # bytes up to which a run that does not continue the one before asks for those that follow, not for what lies between
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
 
 
@@ -97,7 +97,7 @@ def _repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
 def _some_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:
     tag, source, step, ahead = block_in(given[0], given[1], words, flat, n, scratch)
     run = n * itemsize(tag)
-    if distance != 0 and distance != run and run <= _APART:
+    if distance != 0 and distance != run and run <= APART:
         ahead = max(AHEAD // run, 1) * distance
     elif alone and reads_ahead():
         ahead = 0 * n

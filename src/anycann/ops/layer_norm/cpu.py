@@ -13,7 +13,6 @@ from numba import types
 
 from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
-    AHEAD,
     SCRATCH,
     WALK_SCRATCH,
     Held,
@@ -32,6 +31,7 @@ from anycann.backends.cpu_rows import (
     GRAIN,
     RECORD,
     Numbers,
+    ahead_of,
     joins,
     piece_in,
     piece_out,
@@ -80,11 +80,11 @@ _SUMS = 8 * LANES * LANES  # bytes of one for each lane of each
 
 
 @device
-def _moments(tag: Tag, x: int, n: int, shift: float, total: Any, squares: Any) -> Any:
-    """Add n elements less `shift`, and the squares of that."""
+def _moments(tag: Tag, x: int, ahead: int, n: int, shift: float, total: Any, squares: Any) -> Any:
+    """Add n elements less `shift`, and the squares of that; what lies `ahead` bytes on is asked for."""
     tail = n % LANES
     for i in range(0, n - tail, LANES):
-        prefetch(x + i * itemsize(tag) + AHEAD)
+        prefetch(x + i * itemsize(tag) + ahead)
         d = load_wide(tag, x, i) - shift
         total, squares = total + d, fma(d, d, squares)
     if tail > 0:
@@ -142,7 +142,7 @@ def _rows(
     carried, lines = stack(LINES), stream and joins(tag, p_out, words + RECORD, width)
     begin_lines(carried)
     begin_walk(s_x)
-    x_step, out_step = step_of(tag, words), step_of(tag, words + RECORD)
+    x_step, out_step, ahead = step_of(tag, words), step_of(tag, words + RECORD), ahead_of(tag, words, width)
     totals, squares, shifts, means, roots, singles = stack(_SUMS), stack(_SUMS), stack(_EACH), stack(_EACH), stack(_EACH), stack(_EACH)
     for first in range(start, stop, together):
         last = min(stop, first + together)
@@ -154,7 +154,7 @@ def _rows(
                 if i == 0:
                     shift = types.float64(load1(tag, x, 0))
                     shift = shift if math.isfinite(shift) else 0.0
-                total, square = _moments(tag, x, n, shift, total, square)
+                total, square = _moments(tag, x, ahead, n, shift, total, square)
             store_f64(totals, LANES * (row - first), total)
             store_f64(squares, LANES * (row - first), square)
             store1_f64(shifts, row - first, shift)
