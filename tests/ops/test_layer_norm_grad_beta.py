@@ -218,6 +218,17 @@ def test_layouts_of_inputs_and_outputs(dtype, layout):
 
 
 @every_dtype
+@pytest.mark.parametrize("width", [3, 8, 31, 128, 1030])
+@pytest.mark.parametrize("rows", [16, 80, 81])
+def test_rows_of_several_loops(dtype, width, rows):
+    """As those of heads: a row of each of three, and the next."""
+    x, dy = (normal((rows, 3, width + 5), DTYPES[dtype], seed)[..., :width].swapaxes(0, 1) for seed in (21, 22))
+    check(x, dy)
+    check(x, np.ascontiguousarray(dy))
+    check(x[:, ::-1], dy[::-1])
+
+
+@every_dtype
 def test_nothing_depends_on_alignment(dtype):
     x, dy = normal((40, 71), DTYPES[dtype], 1), normal((40, 71), DTYPES[dtype], 2)
     for offset in range(32):

@@ -215,6 +215,14 @@ def test_layouts_of_inputs_and_output(dtype, layout):
 
 
 @every_dtype
+@pytest.mark.parametrize("run", [16, 63, 64, 1000, 1023, 1024, 2048, 3000, 4095, 4096, 5000])
+def test_sums_over_runs_that_lie_apart(dtype, run):
+    x, target = (normal((13, run + 3), DTYPES[dtype], seed)[:, :run] for seed in range(2))
+    check(x, target, "sum", 0.7, dtype)
+    check(x[::-1], np.ascontiguousarray(target), "mean", 0.5, dtype)
+
+
+@every_dtype
 def test_nothing_depends_on_alignment(dtype):
     n = 2111
     values = [normal((n,), DTYPES[dtype], seed) for seed in range(2)]
