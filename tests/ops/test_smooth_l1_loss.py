@@ -223,6 +223,19 @@ def test_sums_over_runs_that_lie_apart(dtype, run):
 
 
 @every_dtype
+@pytest.mark.parametrize("shape", [(2, 72, 90, 3), (2048, 70), (131, 33), (96, 1100), (3, 16, 5000), (1, 64, 1)])
+def test_sums_over_operands_that_lie_across(dtype, shape):
+    """Their channels first, say; 131 rows make no tiles, nor do so long ones."""
+    x, target = (np.moveaxis(normal((shape[-1], *shape[:-1]), DTYPES[dtype], seed), 0, -1) for seed in range(2))
+    check(x, target, "sum", 0.7, dtype)
+    check(x, np.ascontiguousarray(target), "mean", 0.5, dtype)
+    want = smooth_l1_loss(np.ascontiguousarray(x), np.ascontiguousarray(target), "sum").tobytes()
+    assert for_all_threads(lambda: smooth_l1_loss(x, target, "sum")) == {want}
+    other = DTYPES["float32" if dtype == "float16" else "float16"]
+    assert_same(smooth_l1_loss(x.astype(other), target, "sum"), smooth_l1_loss(x.astype(other).copy("C"), target.copy("C"), "sum"), shape)
+
+
+@every_dtype
 def test_nothing_depends_on_alignment(dtype):
     n = 2111
     values = [normal((n,), DTYPES[dtype], seed) for seed in range(2)]

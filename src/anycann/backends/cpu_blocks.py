@@ -10,7 +10,6 @@ An *operand* is a tuple (tag, address, step, ahead): element i of the run lies a
 address holds the one element 16 times. What lies `ahead` bytes on is asked for when it is read.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -56,8 +55,8 @@ from anycann.backends.cpu_simd import (
 )
 from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_tiles import transpose_tile, transposer
-from anycann.backends.loops import LINE, TILE, Part, loops
-from anycann.dtypes import DType, by_name
+from anycann.backends.loops import LINE, Part, loops
+from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
@@ -130,13 +129,9 @@ def near_rows(tensor: Tensor, axes: int) -> list[int]:
     return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
 
 
-def layouts(tensors: Sequence[Tensor], shape: Sequence[int], packed: str | None = None) -> Held:
-    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each.
-
-    packed: before them that of a tensor with this name of a type, whose elements lie one behind the other.
-    """
-    words = words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
-    return words if packed is None else Held(np.vstack([layout(by_name(packed), (1,), (math.prod(shape),)), words.array]))
+def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
+    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
+    return words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
 
 
 def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:
@@ -320,7 +315,7 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
     if rows > 0:
         tile = flat // (rows * columns)
         first = tile * rows * columns
-        there, held = tile_in(scratch, tile, types.intp(TILE))
+        there, held = tile_in(scratch, tile, rows * columns * size)
         if not there:
             column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
             transpose_tile(load1_i64(words, _CODE), size, address + offset_of(words, first) * size, column_step * size, rows, columns, held)

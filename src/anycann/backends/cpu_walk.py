@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
@@ -26,6 +27,8 @@ from anycann.backends.cpu_blocks import (
     block_out,
     end_walk,
     flush,
+    layout,
+    nest_of,
     repeats,
     room,
     stack,
@@ -34,14 +37,20 @@ from anycann.backends.cpu_blocks import (
     words_of,
 )
 from anycann.backends.cpu_simd import Tag, fence, itemsize, reads_ahead
-from anycann.backends.loops import parts
+from anycann.backends.cpu_tiles import transposer
+from anycann.backends.loops import LINE, loops, parts
+from anycann.dtypes import by_name
 from anycann.tensor import Tensor
 
-__all__ = ["Walk", "walk"]
+__all__ = ["ORDERED", "Walk", "in_order", "walk"]
 
 Input: TypeAlias = tuple[Tag, int]
 
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
+
+
+ORDERED = 1 << 16  # elements of a tile, at most, where the order is given
+_TALL, _SOME = 256, 1 << 12  # bytes of neighbouring elements in one that has many columns; elements of one that has few
 
 
 class Walk:
@@ -63,6 +72,30 @@ class Walk:
         """Of each part where its operands begin, given where they do, the layouts, and how many elements it has."""
         for starts, words, numel in self._parts:
             yield tuple([operand + start for operand, start in zip(operands, starts, strict=True)]), words, numel
+
+
+def in_order(tensors: Sequence[Tensor], shape: Sequence[int], name: str) -> tuple[Held, bool]:
+    """The words of a walk in the order of a shape over tensors that broadcast to it, and whether any of them goes by tiles.
+
+    Its output, of the type with this name, lies one element behind the other.
+    """
+    numel, whole = math.prod(shape), loops(tensors, shape)
+    words, tiled = [layout(by_name(name), (1,), (numel,))], False
+    for tensor, steps in zip(tensors, whole.strides, strict=True):
+        tile = _tile(nest_of(steps, whole.sizes), tensor.dtype.itemsize)
+        words.append(layout(tensor.dtype, steps, whole.sizes, tile, transposer() if tile[0] > 0 else 0))
+        tiled = tiled or tile[0] > 0
+    return Held(np.array(words, np.int64)), tiled
+
+
+def _tile(nest: Sequence[tuple[int, int]], itemsize: int) -> tuple[int, int]:
+    """Rows and columns of tiles for loops that take another line at each step, while the next row's elements lie beside; else 0 and 0."""
+    if len(nest) < 2 or abs(nest[0][1]) * itemsize < LINE or nest[1][1] != 1:
+        return 0, 0
+    columns, outer = nest[0][0], nest[1][0]
+    most = min(max(_TALL // itemsize, _SOME // columns), ORDERED // columns)
+    rows = max((rows for rows in range(1, most + 1) if outer % rows == 0), default=0)
+    return (rows, columns) if rows * itemsize >= LINE // 2 else (0, 0)
 
 
 # What is done with an input, and what with None, which stands for one that there is not.

@@ -19,7 +19,6 @@ from anycann.backends.cpu_blocks import (
     block_in,
     fetch,
     fetch_only,
-    layouts,
     once,
     room,
     settled,
@@ -44,8 +43,9 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
+from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_threads import partitioned, whole
-from anycann.backends.cpu_walk import Walk, walk
+from anycann.backends.cpu_walk import ORDERED, Walk, in_order, walk
 from anycann.bind import Call, Launch, broadcast
 from anycann.ops.quotient import exact_inverse
 from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_GROUP, SUMS_PER_PARTIAL
@@ -53,8 +53,8 @@ from anycann.ops.smooth_l1_loss.spec import ELEMENTS_PER_PARTIAL, PARTIALS_PER_G
 __all__ = ["plan"]
 
 _GRAIN = 1 << 15  # elements worth a thread
-_TOGETHER = 4  # partial sums whose losses are computed at once
-_LOSSES = 4 * ELEMENTS_PER_PARTIAL * _TOGETHER  # bytes of them
+_FEW, _MANY = 4, ORDERED // ELEMENTS_PER_PARTIAL  # partial sums whose losses are computed at once, without tiles and with them
+_LOSSES = 4 * ELEMENTS_PER_PARTIAL * _FEW  # bytes of a few
 
 
 @device
@@ -127,26 +127,32 @@ def _partial_sums(
     inverse: float | None,
     half: float,
     numel: int,
+    together: int,
     partials: int,
     start: int,
     stop: int,
 ) -> None:
-    """Partial sums [start, stop); the words are the layouts of the losses, which lie one behind the other, and of the operands."""
+    """Partial sums [start, stop), `together` at once where the operands are not one run.
+
+    The words are the layouts of the losses, which lie one behind the other, and of the operands.
+    """
     l_self, l_target = words + LAYOUT, words + 2 * LAYOUT
-    s_self, s_target, losses = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES)
+    s_self, s_target, losses, reserved = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES), 0 * words
+    if together > _FEW:
+        losses = reserved = reserve(4 * ELEMENTS_PER_PARTIAL * together)
     factors, partial, last = (beta, inverse, half), start, min(numel, stop * ELEMENTS_PER_PARTIAL)
     while partial < stop:
         first = partial * ELEMENTS_PER_PARTIAL
         n = room(tag, l_self, first, room(tag, l_target, first, last - first, SHORT), SHORT)
         count = n // ELEMENTS_PER_PARTIAL
-        if count > 0 and n >= min(last - first, types.intp(_LOSSES // 4)):
+        if together == _FEW and count > 0 and n >= min(last - first, together * ELEMENTS_PER_PARTIAL):
             n = count * ELEMENTS_PER_PARTIAL
             b_self, b_target = block_in(tag, p_self, l_self, first, n, s_self), block_in(tag, p_target, l_target, first, n, s_target)
             for k in range(count):
                 total = _partial_sum(_summands, ((b_self, b_target, None), factors), k * ELEMENTS_PER_PARTIAL)
                 store1_f64(partials, partial + k, total)
         else:
-            count = min(stop - partial, types.intp(_TOGETHER))
+            count = min(stop - partial, together)
             end, places = min(last, first + count * ELEMENTS_PER_PARTIAL), count * ELEMENTS_PER_PARTIAL
             if end < first + places:
                 for i in range(places - ELEMENTS_PER_PARTIAL, places, LANES):
@@ -155,6 +161,7 @@ def _partial_sums(
             for k in range(count):
                 store1_f64(partials, partial + k, _partial_sum(_stored, losses, k * ELEMENTS_PER_PARTIAL))
         partial += count
+    give_back(reserved)
 
 
 @whole
@@ -188,10 +195,12 @@ def plan(call: Call) -> tuple[int, Launch]:
         return 0, program
 
     count, divisor = -(-numel // ELEMENTS_PER_PARTIAL), float(numel) if reduction == 1 else 1.0
-    add = _partial_sums.for_types(tag, F32, *(integer,) * 3, *kinds, integer, integer)
+    add = _partial_sums.for_types(tag, F32, *(integer,) * 3, *kinds, integer, integer, integer)
     finish = _total.for_types(tag_of(out.dtype.name), *(integer,) * 3, types.float64)
     p_self, p_target, p_out = program.operands
-    summands = (None, None, p_self, p_target, layouts(used, shape, packed="float32"), *factors, numel, program.workspace)
-    program.add(add, summands, count, _GRAIN // ELEMENTS_PER_PARTIAL)
+    words, tiled = in_order(used, shape, "float32")
+    together = _MANY if tiled else _FEW
+    summands = (None, None, p_self, p_target, words, *factors, numel, together, program.workspace)
+    program.add(add, summands, count, max(together, _GRAIN // ELEMENTS_PER_PARTIAL))
     program.add(finish, (None, p_out, program.workspace, count, divisor))
     return 8 * (count + LANES), program
