@@ -13,6 +13,7 @@ from numba import types
 
 from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import (
+    APART,
     SCRATCH,
     Held,
     run_in,
@@ -81,22 +82,33 @@ def _add_run(lanes: int, run: Any) -> None:
 
 
 @device
-def _prefetch_pair(tag: Tag, address: int) -> None:
-    prefetch_far(address + _FAR)
-    prefetch(address + _NEAR)
+def _prefetch_pair(tag: Tag, address: int, aheads: tuple[int, int]) -> None:
+    far, near = aheads
+    prefetch_far(address + far)
+    prefetch(address + near)
     if itemsize(tag) == 4:
-        prefetch_far(address + 64 + _FAR)
-        prefetch(address + 64 + _NEAR)
+        prefetch_far(address + 64 + far)
+        prefetch(address + 64 + near)
 
 
 @device
 def _under_two(
-    tag: Tag, n: int, x: int, grads: _Ints, weights: tuple[float, float], lanes: _Ints, out: int, before: Any, k: int, lines: bool
+    tag: Tag,
+    n: int,
+    x: int,
+    aheads: tuple[int, int],
+    grads: _Ints,
+    weights: tuple[float, float],
+    lanes: _Ints,
+    out: int,
+    before: Any,
+    k: int,
+    lines: bool,
 ) -> Any:
     """A token in two windows: the sum of both products goes to out, and a run to the lanes of each. Returns the last 64 bytes of out."""
     run0, run1, pairs, (w0, w1) = splat(-0.0), splat(-0.0), n - n % PAIR, weights
     for i in range(0, pairs, PAIR):
-        _prefetch_pair(tag, x + i * itemsize(tag))
+        _prefetch_pair(tag, x + i * itemsize(tag), aheads)
         x_low, x_high = load_pair(tag, x, i)
         low0, low1 = load(F32, grads[0], i), load(F32, grads[1], i)
         high0, high1 = load(F32, grads[0], i + LANES), load(F32, grads[1], i + LANES)
@@ -172,6 +184,10 @@ def _tokens(
     """
     (tokens, heads, width), size = counts, itemsize(tag)
     x, out, weight, lane, row = places
+    run, aheads = width * size, (types.intp(_FAR), types.intp(_NEAR))
+    step = head_steps[0] if heads > 1 else token_steps[0]
+    if 0 < run < step <= APART:  # rows that follow, not what lies between
+        aheads = max(_FAR // run, 1) * step, max(_NEAR // run, 1) * step
     before, expected, k = carried_on(state)
     for _ in range(tokens):
         p_x, p_out, p_weight, p_lane, p_grad = x, out, weight, lane, row
@@ -185,7 +201,7 @@ def _tokens(
                     keep_lines(state, before, expected, k)
                     finish_lines(state)
                     k, expected = (to & 63) >> 2, to if to & 63 == 0 else 0 * to
-                before = _under_two(tag, n, v, grads, weights, run_lanes, to, before, k, stream and to == expected)
+                before = _under_two(tag, n, v, aheads, grads, weights, run_lanes, to, before, k, stream and to == expected)
                 expected = end_of(tag, to, n)
                 d += n
             p_x += head_steps[0]
