@@ -104,7 +104,7 @@ def ahead_of(tag: Tag, words: int, width: int) -> int:
     """Bytes from a piece of a row to what is prefetched for it: what lies behind it, or rows that follow where they lie apart."""
     run, step = width * itemsize(tag), load1_i64(words, 3) * itemsize(tag)
     ahead: int = types.intp(AHEAD)
-    if load1_i64(words, _STRIDE) == 1 and step != run and 0 < run <= APART:
+    if load1_i64(words, _STRIDE) == 1 and load1_i64(words, 2) > 1 and step != run and 0 < run <= APART:
         ahead = max(AHEAD // run, 1) * step
     return ahead
 

@@ -47,10 +47,8 @@ __all__ = ["ORDERED", "Walk", "in_order", "walk"]
 Input: TypeAlias = tuple[Tag, int]
 
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
-
-
 ORDERED = 1 << 16  # elements of a tile, at most, where the order is given
-_TALL, _SOME = 256, 1 << 12  # bytes of neighbouring elements in one that has many columns; elements of one that has few
+_TALL, _SOME = 256, 1 << 12  # of such a tile: bytes of neighbouring elements if it has many columns, elements in all if few
 
 
 class Walk:
@@ -92,7 +90,7 @@ def _tile(nest: Sequence[tuple[int, int]], itemsize: int) -> tuple[int, int]:
     """Rows and columns of tiles for loops that take another line at each step, while the next row's elements lie beside; else 0 and 0."""
     if len(nest) < 2 or abs(nest[0][1]) * itemsize < LINE or nest[1][1] != 1:
         return 0, 0
-    columns, outer = nest[0][0], nest[1][0]
+    columns, outer = max(1, nest[0][0]), nest[1][0]
     most = min(max(_TALL // itemsize, _SOME // columns), ORDERED // columns)
     rows = max((rows for rows in range(1, most + 1) if outer % rows == 0), default=0)
     return (rows, columns) if rows * itemsize >= LINE // 2 else (0, 0)
