@@ -1,8 +1,8 @@
 """Smooth L1 loss on the CPU: one pass over blocks of the broadcast shape, and for mean and sum a partial sum of each block.
 
 Operands of one dtype are read as they are; otherwise blocks are converted to float32 and the result from it. Where 1 / beta is exact
-the division is a multiplication by it, which rounds to the same number. For a sum, the losses of a block that is not one run go to the
-stack and are added from there, so that which are added to which does not depend on how the operands lie.
+the division is a multiplication by it, which rounds to the same number. For a sum, losses of operands that are not one run go to memory
+and are added from there, so that which are added to which does not depend on how the operands lie.
 """
 
 import math
@@ -139,7 +139,7 @@ def _partial_sums(
     l_self, l_target = words + LAYOUT, words + 2 * LAYOUT
     s_self, s_target, losses, reserved = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES), 0 * words
     if together > _FEW:
-        losses = reserved = reserve(4 * ELEMENTS_PER_PARTIAL * together)
+        losses = reserved = reserve(4 * ELEMENTS_PER_PARTIAL * min(together, stop - start))
     factors, partial, last = (beta, inverse, half), start, min(numel, stop * ELEMENTS_PER_PARTIAL)
     while partial < stop:
         first = partial * ELEMENTS_PER_PARTIAL
