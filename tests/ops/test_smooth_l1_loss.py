@@ -223,10 +223,12 @@ def test_sums_over_runs_that_lie_apart(dtype, run):
 
 
 @every_dtype
-@pytest.mark.parametrize("shape", [(2, 72, 90, 3), (2048, 70), (131, 33), (96, 1100), (3, 16, 5000), (1, 64, 1)])
-def test_sums_over_operands_that_lie_across(dtype, shape):
-    """Their channels first, say; 131 rows make no tiles, nor do so long ones."""
-    x, target = (np.moveaxis(normal((shape[-1], *shape[:-1]), DTYPES[dtype], seed), 0, -1) for seed in range(2))
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 72, 90, 3), (5, 14, 14, 96), (3, 1000, 70), (3, 131, 33), (2, 96, 1100), (3, 16, 5000), (1, 64, 1)])
+def test_sums_over_operands_that_lie_across(dtype, shape, axis):
+    """Their channels first, or behind the batch; 131 rows make no tiles, nor do so long ones."""
+    lying = [*shape[:axis], shape[-1], *shape[axis:-1]]
+    x, target = (np.moveaxis(normal(lying, DTYPES[dtype], seed), axis, -1) for seed in range(2))
     check(x, target, "sum", 0.7, dtype)
     check(x, np.ascontiguousarray(target), "mean", 0.5, dtype)
     want = smooth_l1_loss(np.ascontiguousarray(x), np.ascontiguousarray(target), "sum").tobytes()
