@@ -27,7 +27,6 @@ from anycann.backends.cpu_blocks import (
     fetch_entries,
     flush,
     layout,
-    layouts,
     nest_of,
     offset_of,
     room,
@@ -39,9 +38,11 @@ from anycann.backends.cpu_blocks import (
     streams,
     sweep,
     unload,
+    words_of,
 )
 from anycann.backends.cpu_simd import BF16, F16, F32, LANES, load_f64, store, tag_of
 from anycann.backends.cpu_walk import Walk, walk
+from anycann.backends.loops import Part, loops
 from anycann.tensor import from_array
 
 INTP = types.intp
@@ -49,6 +50,11 @@ DTYPES = {F16: np.dtype(np.float16), BF16: np.dtype(ml_dtypes.bfloat16), F32: np
 TAGS = pytest.mark.parametrize("tag", DTYPES, ids=str)
 RNG = np.random.default_rng(20240608)
 KERNELS = {}
+
+
+def layouts(tensors, shape):
+    """The layouts of tensors that broadcast to a shape, in the order of its axes."""
+    return words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
 
 
 def compiled(function, *types_):

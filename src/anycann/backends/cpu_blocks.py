@@ -55,14 +55,14 @@ from anycann.backends.cpu_simd import (
 )
 from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_tiles import transpose_tile, transposer
-from anycann.backends.loops import LINE, Part, loops
+from anycann.backends.loops import LINE, Part
 from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
     "APART", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
-    "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "layout",
-    "layouts", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
+    "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "following",
+    "layout", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
     "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
     "words_of",
 ]  # fmt: skip
@@ -129,13 +129,8 @@ def near_rows(tensor: Tensor, axes: int) -> list[int]:
     return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
 
 
-def layouts(tensors: Sequence[Tensor], shape: Sequence[int]) -> Held:
-    """The layouts of tensors that broadcast to a shape, one after the other, LAYOUT bytes each."""
-    return words_of(tensors, Part(loops(tensors, shape), (), (False,) * len(tensors)))
-
-
 def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:
-    """The layouts of tensors in a part of loops over them, one after the other, from tensor `first` on and then the others."""
+    """The layouts of tensors in a part of loops over them, LAYOUT bytes each: from tensor `first` on, and then the others."""
     rows = []
     for tensor, steps, across in zip(tensors, part.loops.strides, part.across, strict=True):
         given = (part.tile, transposer()) if across else ()
@@ -396,6 +391,16 @@ def unload(tag: Tag, address: int, stride: int, n: int, scratch: int) -> None:
     """Finish what `run_out` made."""
     if stride != 1:
         copy_run(itemsize(tag), address, stride, scratch, 1, n)
+
+
+@device
+def following(run: int, step: int, least: int, otherwise: int) -> int:
+    """Bytes from an element to what is asked for: its place in a run that follows, `least` bytes of runs on, where runs lie apart.
+
+    Runs of so many bytes lie `step` bytes apart. Where they continue each other, are one, or are long, it is `otherwise`.
+    """
+    apart = step != 0 and step != run and 0 < run <= APART
+    return max(least // run, 1) * step if apart else otherwise
 
 
 @device

@@ -16,11 +16,11 @@ from numba import types
 from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
-    APART,
     BLOCK,
     LAYOUT,
     Held,
     copy_block,
+    following,
     layout,
     load_any,
     near_rows,
@@ -102,11 +102,9 @@ def step_of(tag: Tag, words: int) -> Any:
 @device
 def ahead_of(tag: Tag, words: int, width: int) -> int:
     """Bytes from a piece of a row to what is prefetched for it: what lies behind it, or rows that follow where they lie apart."""
-    run, step = width * itemsize(tag), load1_i64(words, 3) * itemsize(tag)
-    ahead: int = types.intp(AHEAD)
-    if load1_i64(words, _STRIDE) == 1 and load1_i64(words, 2) > 1 and step != run and 0 < run <= APART:
-        ahead = max(AHEAD // run, 1) * step
-    return ahead
+    in_steps = load1_i64(words, _STRIDE) == 1 and load1_i64(words, 2) > 1
+    step = load1_i64(words, 3) * itemsize(tag) if in_steps else 0 * width
+    return following(width * itemsize(tag), step, AHEAD, AHEAD)
 
 
 @device

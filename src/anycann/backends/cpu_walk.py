@@ -14,7 +14,6 @@ from numba import types
 from anycann.backends.cpu import by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
-    APART,
     LAYOUT,
     SCRATCH,
     SHORT,
@@ -27,6 +26,7 @@ from anycann.backends.cpu_blocks import (
     block_out,
     end_walk,
     flush,
+    following,
     layout,
     nest_of,
     repeats,
@@ -127,12 +127,8 @@ def _repeats(given: Any, words: int, flat: int, n: int, most: int) -> Any:
 
 def _some_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:
     tag, source, step, ahead = block_in(given[0], given[1], words, flat, n, scratch)
-    run = n * itemsize(tag)
-    if distance != 0 and distance != run and run <= APART:
-        ahead = max(AHEAD // run, 1) * distance
-    elif alone and reads_ahead():
-        ahead = 0 * n
-    return tag, source, step, ahead
+    otherwise = 0 * n if alone and reads_ahead() else ahead
+    return tag, source, step, following(n * itemsize(tag), distance, AHEAD, otherwise)
 
 
 def _no_block(given: Any, words: int, flat: int, n: int, scratch: int, distance: int, alone: bool) -> Any:

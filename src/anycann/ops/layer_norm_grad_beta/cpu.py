@@ -296,9 +296,9 @@ def plan(call: Call) -> tuple[int, Launch]:
     row_steps = [nest[0][1] * size for nest in nests]
     dense = row_steps == [width * size] * 2 and all(len(nest) == 1 for nest in nests)
     if dense:
-        aheads = [AHEAD if short else step * together if together > 1 else _PAGE for step in row_steps]
+        aheads = [AHEAD if short else step * together for step in row_steps]
     else:
-        aheads = [max(together, _PAGE // max(1, width * size)) * step if together > 0 else 0 for step in row_steps]
+        aheads = [max(together, _PAGE // max(1, width * size)) * (step or size) if together > 0 else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, min(rows, _ROWS), pitch if all(in_place) else _COLUMNS)
     copied = 0 if all(in_place) else _MOST

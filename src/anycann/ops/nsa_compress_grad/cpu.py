@@ -16,6 +16,7 @@ from anycann.backends.cpu_blocks import (
     APART,
     SCRATCH,
     Held,
+    following,
     run_in,
     run_out,
     settled,
@@ -184,10 +185,9 @@ def _tokens(
     """
     (tokens, heads, width), size = counts, itemsize(tag)
     x, out, weight, lane, row = places
-    run, aheads = width * size, (types.intp(_FAR), types.intp(_NEAR))
-    step = head_steps[0] if heads > 1 else token_steps[0]
-    if 0 < run < step <= APART:  # rows that follow, not what lies between
-        aheads = max(_FAR // run, 1) * step, max(_NEAR // run, 1) * step
+    run, step = width * size, head_steps[0] if heads > 1 else token_steps[0]
+    step = step if run < step <= APART else 0 * step  # heads as far apart as all tokens of one are read ahead head by head
+    aheads = following(run, step, _FAR, _FAR), following(run, step, _NEAR, _NEAR)
     before, expected, k = carried_on(state)
     for _ in range(tokens):
         p_x, p_out, p_weight, p_lane, p_grad = x, out, weight, lane, row

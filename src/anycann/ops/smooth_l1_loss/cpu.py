@@ -134,7 +134,8 @@ def _partial_sums(
 ) -> None:
     """Partial sums [start, stop), `together` at once where the operands are not one run.
 
-    The words are the layouts of the losses, which lie one behind the other, and of the operands.
+    The words are the layouts of the losses, which lie one behind the other, and of the operands. tag_losses: F32, as an argument, so that
+    what is compiled for operands of that type serves both.
     """
     l_self, l_target = words + LAYOUT, words + 2 * LAYOUT
     s_self, s_target, losses, reserved = stack(SCRATCH), stack(SCRATCH), stack(_LOSSES), 0 * words
