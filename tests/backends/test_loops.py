@@ -53,17 +53,17 @@ def test_nothing_to_loop_over():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_transposed_operands_go_by_tiles(dtype):
-    tall = 256 // np.dtype(dtype).itemsize
+    tall = 512 // np.dtype(dtype).itemsize
     x, out = np.zeros((1000, 700), dtype).T, np.zeros((700, 1000), dtype)
     found = parts(tensors(x, out), out.shape)
-    assert [part.tile for part in found] == [(tall, 256), (tall, 1000 % 256), (700 % tall, 256), (700 % tall, 1000 % 256)]
+    assert [part.tile for part in found] == [(tall, 128), (tall, 1000 % 128), (700 % tall, 128), (700 % tall, 1000 % 128)]
     assert all(part.across == (True, False) for part in found)
-    assert tall * 256 * np.dtype(dtype).itemsize <= TILE
+    assert tall * 128 * np.dtype(dtype).itemsize <= TILE
 
 
 def test_operands_in_one_line_are_not_transposed():
     x, out = np.zeros((300, 16), np.float32).T, np.zeros((16, 300), np.float32)
-    assert [part.tile for part in parts(tensors(x, out), out.shape)] == [(16, 256), (16, 44)]
+    assert [part.tile for part in parts(tensors(x, out), out.shape)] == [(16, 128), (16, 44)]
     pixels, planes = np.zeros((640, 480, 3), np.float16).transpose(2, 0, 1), np.zeros((3, 640, 480), np.float16)
     assert [part.tile for part in parts(tensors(pixels, planes), planes.shape)] == [(0, 0)]
 

@@ -269,7 +269,7 @@ def rows_in(size: int, address: int, words: int, row: int, count: int, stride: i
         some = min(count - done, inner - (row + done) % inner)
         source, place = address + offset_of(words, row + done) * size, target + done * n * size
         if load1_i64(words, _CODE) != 0:
-            transpose_tile(load1_i64(words, _CODE), size, source, stride * size, some, n, place)
+            transpose_tile(load1_i64(words, _CODE), size, source, stride * size, some, n, place, source + some * size)
         else:
             for k in range(some):
                 copy_run(size, place + k * n * size, 1, source + k * step * size, stride, n)
@@ -312,8 +312,9 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
         first = tile * rows * columns
         there, held = tile_in(scratch, tile, rows * columns * size)
         if not there:
-            column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
-            transpose_tile(load1_i64(words, _CODE), size, address + offset_of(words, first) * size, column_step * size, rows, columns, held)
+            place, other = address + offset_of(words, first) * size, address + offset_of(words, first + rows * columns) * size
+            column_step = address + offset_of(words, first + 1) * size - place if columns > 1 else 0 * first
+            transpose_tile(load1_i64(words, _CODE), size, place, column_step, rows, columns, held, other)
         source = held + (flat - first) * size
     elif stride == 0 and whole:
         for k in range(LANES):

@@ -8,20 +8,21 @@ from numba import types
 
 from anycann.backends.cpu import kernel
 from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
-from anycann.backends.cpu_simd import F16, F32, LANES, copy1, prefetch, transpose
+from anycann.backends.cpu_simd import F16, F32, LANES, copy1, prefetch_far, transpose
 
 __all__ = ["transpose_tile", "transposer"]
 
-_AHEAD = 32  # columns
+_AHEAD = 64  # columns
 
 
 @kernel
-def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int) -> None:
+def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int, other: int) -> None:
     pitch, whole_rows, whole_columns = columns * size, rows - rows % LANES, columns - columns % LANES
     for j in range(0, whole_columns, LANES):
-        for k in range(_AHEAD, _AHEAD + LANES):
+        for k in range(j + _AHEAD, j + _AHEAD + LANES):
+            place = source + k * step if k < columns else other + (k - columns) * step
             for i in range(0, rows * size, 64):
-                prefetch(source + (j + k) * step + i)
+                prefetch_far(place + i)
         for i in range(0, whole_rows, LANES):
             place = target + i * pitch + j * size
             if size == 2:
@@ -35,13 +36,18 @@ def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, 
 
 def transposer() -> int:
     """The address of the code, which stays there."""
-    return _transpose_tile.address(*(types.intp,) * 6)
+    return _transpose_tile.address(*(types.intp,) * 7)
 
 
-@operation(types.void, *(types.intp,) * 7)
-def transpose_tile(e: Emit, code: Value, size: Value, source: Value, step: Value, rows: Value, columns: Value, target: Value) -> None:
-    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that lie one behind the other. code: a `transposer`."""
+@operation(types.void, *(types.intp,) * 8)
+def transpose_tile(
+    e: Emit, code: Value, size: Value, source: Value, step: Value, rows: Value, columns: Value, target: Value, other: Value
+) -> None:
+    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that lie one behind the other. code: a `transposer`.
+
+    other: where a tile like it begins that is wanted next.
+    """
     with e.b.goto_entry_block():
         nothing = e.b.alloca(I8.as_pointer())  # where it writes its result, None, and would write an error
-    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 6])
-    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [nothing, nothing, size, source, step, rows, columns, target])
+    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 7])
+    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [nothing, nothing, size, source, step, rows, columns, target, other])

@@ -38,7 +38,7 @@ from anycann.backends.cpu_blocks import (
 )
 from anycann.backends.cpu_simd import Tag, fence, itemsize, reads_ahead
 from anycann.backends.cpu_tiles import transposer
-from anycann.backends.loops import LINE, loops, parts
+from anycann.backends.loops import LINE, Part, loops, parts
 from anycann.dtypes import by_name
 from anycann.tensor import Tensor
 
@@ -47,6 +47,7 @@ __all__ = ["ORDERED", "Walk", "in_order", "walk"]
 Input: TypeAlias = tuple[Tag, int]
 
 _LONG = 1 << 10  # bytes of a run of an output that bypasses the caches: its ends are parts of lines, which cost more than a line
+_WHOLE = 1 << 8  # the same, of tiles whose runs begin at lines: they have no such ends
 ORDERED = 1 << 16  # elements of a tile, at most, where the order is given
 _TALL, _SOME = 256, 1 << 12  # of such a tile: bytes of neighbouring elements if it has many columns, elements in all if few
 
@@ -63,13 +64,19 @@ class Walk:
         for part in found:
             starts = [start * tensor.dtype.itemsize for start, tensor in zip(part.starts, tensors, strict=True)]
             self._parts.append((starts, words_of(tensors, part, first=-1), math.prod(part.loops.sizes)))
-        run = min(part.loops.sizes[-1] if part.loops.strides[-1][-1] == 1 else 1 for part in found)
-        self.stream = streams(output) and run * output.dtype.itemsize >= _LONG
+        self.stream = streams(output) and all(_streams(part, output.dtype.itemsize) for part in found)
 
     def parts(self, operands: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Held, int]]:
         """Of each part where its operands begin, given where they do, the layouts, and how many elements it has."""
         for starts, words, numel in self._parts:
             yield tuple([operand + start for operand, start in zip(operands, starts, strict=True)]), words, numel
+
+
+def _streams(part: Part, itemsize: int) -> bool:
+    """Whether the runs of an output are long enough to bypass the caches."""
+    *jumps, step = part.loops.strides[-1]
+    whole = part.tile[0] > 0 and all(jump * itemsize % LINE == 0 for jump in jumps)
+    return step == 1 and part.loops.sizes[-1] * itemsize >= (_WHOLE if whole else _LONG)
 
 
 def in_order(tensors: Sequence[Tensor], shape: Sequence[int], name: str) -> tuple[Held, bool]:

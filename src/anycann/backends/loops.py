@@ -13,7 +13,7 @@ __all__ = ["LINE", "TILE", "Loops", "Part", "loops", "parts"]
 
 TILE = 1 << 16  # bytes of a tile, at most
 LINE = 64  # bytes
-_ROWS, _COLUMNS = 256, 256  # of a tile: bytes of neighbouring elements, and how many of such columns
+_ROWS, _COLUMNS = 512, 128  # of a tile: bytes of neighbouring elements, and how many of such columns
 
 
 class Loops(NamedTuple):
