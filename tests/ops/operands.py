@@ -204,7 +204,8 @@ def assert_layouts_do_not_matter(call: Callable[..., Any], *arrays: Any) -> None
 
 
 def closer_than_rows(array: Any, axes: int) -> list[Any]:
-    """The same values with the axes of rows innermost in memory: all of them, and all but the first."""
+    """The same values with the axes of rows innermost in memory: all of them, all but the first, and both in reverse."""
     rows = array.ndim - axes
     orders = [(*range(rows, array.ndim), *range(rows)), (0, *range(rows, array.ndim), *range(1, rows))]
+    orders += [(*range(rows, array.ndim), *reversed(range(rows))), (0, *range(rows, array.ndim), *reversed(range(1, rows)))]
     return [array.transpose(order).copy().transpose(np.argsort(order)) for order in orders]

@@ -162,7 +162,7 @@ def test_broadcast_inputs():
 
 
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048), (2, 40, 5000)])
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048), (2, 40, 5000), (67, 5, 96), (4, 50, 3, 33)])
 def test_rows_that_lie_side_by_side(name, shape):
     x, weight = normal(shape, DTYPES[name], 21), normal(shape[-1:], DTYPES[name], 22)
     want = b"".join(map(raw, anycann.layer_norm(x, shape[-1:], weight)))

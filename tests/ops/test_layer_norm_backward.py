@@ -178,11 +178,11 @@ def test_broadcast_gradients():
 
 
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048)])
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 300, 40), (3, 50, 2048), (67, 5, 96), (4, 50, 3, 33)])
 def test_rows_that_lie_side_by_side(name, shape):
     dy, x, inner, mean, rstd, weight = problem(shape, 1, DTYPES[name])
     want = b"".join(map(raw, anycann.layer_norm_backward(dy, x, inner, mean, rstd, weight)))
-    for first, second in ((0, 0), (0, 1), (1, 1)):
+    for first, second in ((0, 0), (0, 1), (1, 1), (2, 1), (2, 2), (3, 2)):
         pair = closer_than_rows(dy, 1)[first], closer_than_rows(x, 1)[second]
         assert for_all_threads(lambda pair=pair: anycann.layer_norm_backward(*pair, inner, mean, rstd, weight)) == {want}
     pair = closer_than_rows(dy, 1)[0], x

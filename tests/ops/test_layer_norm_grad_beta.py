@@ -98,7 +98,7 @@ def test_wide_rows_and_many_axes(dtype):
 
 
 @every_dtype
-@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 700, 40), (2100, 33), (3, 50, 2048)])
+@pytest.mark.parametrize("shape", [(3, 11, 13, 192), (2, 700, 40), (2100, 33), (3, 50, 2048), (700, 5, 96), (20, 60, 3, 33)])
 def test_rows_that_lie_side_by_side(dtype, shape):
     x, dy = normal(shape, DTYPES[dtype], 31), normal(shape, DTYPES[dtype], 32)
     want = b"".join(map(raw, layer_norm_grad_beta(x, dy)))

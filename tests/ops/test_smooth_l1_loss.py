@@ -238,6 +238,18 @@ def test_sums_over_operands_that_lie_across(dtype, shape, axis):
 
 
 @every_dtype
+@pytest.mark.parametrize("shape", [(96, 5, 70), (70, 3, 2, 130), (131, 7, 33), (64, 40, 90), (8, 2, 7, 5)])
+def test_sums_over_operands_in_reverse(dtype, shape):
+    """Neighbours in memory are rows apart; 131 of them make no tiles, nor do few."""
+    arrays = [normal(shape, DTYPES[dtype], seed) for seed in range(2)]
+    want = {name: smooth_l1_loss(*arrays, name).tobytes() for name in ("sum", "mean")}
+    x, target = (array.T.copy().T for array in arrays)
+    for pair in ((x, target), (x, arrays[1]), (arrays[0], target), (x, target[::-1].copy()[::-1])):
+        for name in want:
+            assert for_all_threads(lambda pair=pair, name=name: smooth_l1_loss(*pair, name)) == {want[name]}
+
+
+@every_dtype
 def test_nothing_depends_on_alignment(dtype):
     n = 2111
     values = [normal((n,), DTYPES[dtype], seed) for seed in range(2)]

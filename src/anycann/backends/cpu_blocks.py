@@ -10,6 +10,7 @@ An *operand* is a tuple (tag, address, step, ahead): element i of the run lies a
 address holds the one element 16 times. What lies `ahead` bytes on is asked for when it is read.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -60,7 +61,7 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "APART", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
+    "APART", "BELOW", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
     "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "following",
     "layout", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
     "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
@@ -83,7 +84,11 @@ STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 _MAX_DIMENSIONS = 8
 _ROWS = 2 + 2 * _MAX_DIMENSIONS  # where a layout has the rows and the columns of tiles, and the code that transposes them
 _CODE = _ROWS + 2
-LAYOUT = 8 * (_CODE + 1)  # bytes of a layout
+BELOW, _NEAR = (
+    _CODE + 1,
+    _CODE + 2,
+)  # of rows that `rows_in` transposes: how many from one to its neighbour in memory, and of such neighbours
+LAYOUT = 8 * (_NEAR + 1)  # bytes of a layout
 _CODES = {"float16": 0, "bfloat16": 1, "float32": 2}
 _HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
 
@@ -111,29 +116,38 @@ class Held:
         self.address: int = array.__array_interface__["data"][0]
 
 
-def layout(dtype: DType, strides: Sequence[int], shape: Sequence[int], tile: Sequence[int] = (0, 0), code: int = 0) -> list[int]:
-    """The words that describe strides under a shape, whose last two axes are a tile that is to be transposed if one is given.
+def layout(
+    dtype: DType, strides: Sequence[int], shape: Sequence[int], tile: Sequence[int] = (0, 0), across: Sequence[int] = (0, 0, 0)
+) -> list[int]:
+    """The words that describe strides under a shape, whose rows, of the last axis, go by tiles of rows and columns if one is given.
 
-    code: a `transposer`, for tiles and for `rows_in`.
+    across: what transposes tiles, or rows for `rows_in`: a `transposer`, and where neighbours of rows are.
     """
     nest = nest_of(strides, shape)
     padded = nest + [(1, 0)] * (_MAX_DIMENSIONS - len(nest))
-    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile, code]
+    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile, *across]
 
 
 def near_rows(tensor: Tensor, axes: int) -> list[int]:
-    """The layout of the rows of a tensor, each of them its last `axes` axes, with a `transposer` where one line has elements of several."""
+    """The layout of the rows of a tensor, each of them its last `axes` axes.
+
+    Where one line has elements of several rows, it has a `transposer`, and the word BELOW: these are so many rows apart.
+    """
     split = len(tensor.shape) - axes
-    nest, rows = nest_of(tensor.strides[split:], tensor.shape[split:]), nest_of(tensor.strides[:split], tensor.shape[:split])
-    near = len(nest) == 1 and abs(nest[0][1]) * tensor.dtype.itemsize >= LINE and rows[0][0] > 1 and rows[0][1] == 1
-    return layout(tensor.dtype, tensor.strides[:split], tensor.shape[:split], code=transposer() if near else 0)
+    strides, shape = tensor.strides[:split], tensor.shape[:split]
+    nest, rows = nest_of(tensor.strides[split:], tensor.shape[split:]), nest_of(strides, shape)
+    across = len(nest) == 1 and abs(nest[0][1]) * tensor.dtype.itemsize >= LINE
+    loop = next((d for d, (size, stride) in enumerate(rows) if across and size > 1 and stride == 1), None)
+    if loop is None:
+        return layout(tensor.dtype, strides, shape)
+    return layout(tensor.dtype, strides, shape, across=(transposer(), math.prod(size for size, _ in rows[:loop]), rows[loop][0]))
 
 
 def words_of(tensors: Sequence[Tensor], part: Part, first: int = 0) -> Held:
     """The layouts of tensors in a part of loops over them, LAYOUT bytes each: from tensor `first` on, and then the others."""
     rows = []
     for tensor, steps, across in zip(tensors, part.loops.strides, part.across, strict=True):
-        given = (part.tile, transposer()) if across else ()
+        given = (part.tile, (transposer(), 1, part.tile[0])) if across else ()
         rows.append(layout(tensor.dtype, steps, part.loops.sizes, *given))
     return Held(np.array(rows[first:] + rows[:first], np.int64))
 
@@ -259,20 +273,35 @@ def room(tag: Tag, words: int, flat: int, n: int, direct: int) -> int:
 
 
 @apart
+def _rows_across(size: int, address: int, words: int, first: int, row: int, beside: int, stride: int, n: int, target: int) -> None:
+    """Copy rows of n elements that lie `stride` apart, one behind the other: all that are between `beside` neighbours in memory.
+
+    first: the first one's index; row: what a row takes of the indices that the words are for.
+    """
+    below = load1_i64(words, BELOW)
+    source = address + offset_of(words, first) * size
+    for k in range(below):
+        following_row = k + 1 if k + 1 < below else beside * below
+        other = address + offset_of(words, first + following_row * row) * size
+        transpose_tile(load1_i64(words, _CODE), size, source, stride * size, beside, n, target + k * n * size, n * below * size, other)
+        source = other
+
+
+@apart
 def rows_in(size: int, address: int, words: int, row: int, count: int, stride: int, n: int, target: int) -> None:
     """Copy `count` rows from `row` on, n elements of each that lie `stride` apart, one behind the other.
 
-    words: the layout of rows, with a `transposer` if those of the innermost loop lie side by side.
+    words: the layout of rows. Where it has a `transposer`, those that lie side by side in memory are copied at once.
     """
-    inner, step, done = load1_i64(words, 2), load1_i64(words, 3), 0
+    below, near, done = load1_i64(words, BELOW), load1_i64(words, _NEAR), 0
     while done < count:
-        some = min(count - done, inner - (row + done) % inner)
-        source, place = address + offset_of(words, row + done) * size, target + done * n * size
-        if load1_i64(words, _CODE) != 0:
-            transpose_tile(load1_i64(words, _CODE), size, source, stride * size, some, n, place, source + some * size)
+        first, place, some = row + done, target + done * n * size, types.intp(1)
+        if below > 0 and first % below == 0 and below <= count - done:
+            beside = min((count - done) // below, near - first // below % near)
+            _rows_across(size, address, words, first, types.intp(1), beside, stride, n, place)
+            some = beside * below
         else:
-            for k in range(some):
-                copy_run(size, place + k * n * size, 1, source + k * step * size, stride, n)
+            copy_run(size, place, 1, address + offset_of(words, first) * size, stride, n)
         done += some
 
 
@@ -312,9 +341,8 @@ def block_in(tag: Tag, address: int, words: int, flat: int, n: int, scratch: int
         first = tile * rows * columns
         there, held = tile_in(scratch, tile, rows * columns * size)
         if not there:
-            place, other = address + offset_of(words, first) * size, address + offset_of(words, first + rows * columns) * size
-            column_step = address + offset_of(words, first + 1) * size - place if columns > 1 else 0 * first
-            transpose_tile(load1_i64(words, _CODE), size, place, column_step, rows, columns, held, other)
+            column_step = offset_of(words, first + 1) - offset_of(words, first) if columns > 1 else 0 * first
+            _rows_across(size, address, words, first, columns, rows // load1_i64(words, BELOW), column_step, columns, held)
         source = held + (flat - first) * size
     elif stride == 0 and whole:
         for k in range(LANES):

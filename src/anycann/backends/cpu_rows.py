@@ -16,6 +16,7 @@ from numba import types
 from anycann.backends.cpu import apart, by_tag, device
 from anycann.backends.cpu_blocks import (
     AHEAD,
+    BELOW,
     BLOCK,
     LAYOUT,
     Held,
@@ -60,7 +61,7 @@ GRAIN = 1 << 14  # elements that are worth a thread
 RECORD = 2 * LAYOUT + 24  # bytes of a row record
 _COPIES = 2 * TILE  # bytes of rows that are copied at once
 _STRIDE, _TALL, _ROWS = (RECORD // 8 - 3 + k for k in range(3))
-_MOST, _LEAST = 128, 8  # rows that are copied at once
+_MOST, _LEAST = 128, 8  # rows side by side that are copied at once
 _SHORT = 1 << 14  # bytes of rows that are joined
 
 
@@ -71,8 +72,9 @@ def record(tensor: Tensor, axes: int) -> list[int]:
     rows = near_rows(tensor, axes)
     stride = nest[0][1] if len(nest) == 1 else ANY
     size, count = tensor.dtype.itemsize, math.prod(tensor.shape[:split])
-    tall = min(_MOST, _COPIES // max(1, nest[0][0] * size)) if rows[-1] != 0 else 0
-    return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), stride, tall if tall >= _LEAST else 0, count]
+    below = rows[BELOW]
+    near = min(_MOST, _COPIES // max(1, below * nest[0][0] * size))
+    return [*rows, *layout(tensor.dtype, tensor.strides, tensor.shape), stride, near * below if near >= _LEAST else 0, count]
 
 
 def piece_size(records: Sequence[Sequence[int]], width: int) -> int:

@@ -16,8 +16,8 @@ _AHEAD = 64  # columns
 
 
 @kernel
-def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int, other: int) -> None:
-    pitch, whole_rows, whole_columns = columns * size, rows - rows % LANES, columns - columns % LANES
+def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, target: int, pitch: int, other: int) -> None:
+    whole_rows, whole_columns = rows - rows % LANES, columns - columns % LANES
     for j in range(0, whole_columns, LANES):
         for k in range(j + _AHEAD, j + _AHEAD + LANES):
             place = source + k * step if k < columns else other + (k - columns) * step
@@ -36,18 +36,18 @@ def _transpose_tile(size: int, source: int, step: int, rows: int, columns: int, 
 
 def transposer() -> int:
     """The address of the code, which stays there."""
-    return _transpose_tile.address(*(types.intp,) * 7)
+    return _transpose_tile.address(*(types.intp,) * 8)
 
 
-@operation(types.void, *(types.intp,) * 8)
+@operation(types.void, *(types.intp,) * 9)
 def transpose_tile(
-    e: Emit, code: Value, size: Value, source: Value, step: Value, rows: Value, columns: Value, target: Value, other: Value
+    e: Emit, code: Value, size: Value, source: Value, step: Value, rows: Value, columns: Value, target: Value, pitch: Value, other: Value
 ) -> None:
-    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that lie one behind the other. code: a `transposer`.
+    """Copy a tile whose columns lie side by side, `step` bytes apart, to rows that begin `pitch` bytes apart. code: a `transposer`.
 
     other: where a tile like it begins that is wanted next.
     """
     with e.b.goto_entry_block():
         nothing = e.b.alloca(I8.as_pointer())  # where it writes its result, None, and would write an error
-    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 7])
-    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [nothing, nothing, size, source, step, rows, columns, target, other])
+    kind = ir.FunctionType(I32, [nothing.type, nothing.type, *(I64,) * 8])
+    e.b.call(e.b.inttoptr(code, kind.as_pointer()), [nothing, nothing, size, source, step, rows, columns, target, pitch, other])

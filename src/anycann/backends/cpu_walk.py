@@ -87,20 +87,25 @@ def in_order(tensors: Sequence[Tensor], shape: Sequence[int], name: str) -> tupl
     numel, whole = math.prod(shape), loops(tensors, shape)
     words, tiled = [layout(by_name(name), (1,), (numel,))], False
     for tensor, steps in zip(tensors, whole.strides, strict=True):
-        tile = _tile(nest_of(steps, whole.sizes), tensor.dtype.itemsize)
-        words.append(layout(tensor.dtype, steps, whole.sizes, tile, transposer() if tile[0] > 0 else 0))
-        tiled = tiled or tile[0] > 0
+        beside, below, columns = _tile(nest_of(steps, whole.sizes), tensor.dtype.itemsize)
+        given = ((beside * below, columns), (transposer(), below, beside)) if beside > 0 else ()
+        words.append(layout(tensor.dtype, steps, whole.sizes, *given))
+        tiled = tiled or beside > 0
     return Held(np.array(words, np.int64)), tiled
 
 
-def _tile(nest: Sequence[tuple[int, int]], itemsize: int) -> tuple[int, int]:
-    """Rows and columns of tiles for loops that take another line at each step, while the next row's elements lie beside; else 0 and 0."""
-    if len(nest) < 2 or abs(nest[0][1]) * itemsize < LINE or nest[1][1] != 1:
-        return 0, 0
-    columns, outer = max(1, nest[0][0]), nest[1][0]
-    most = min(max(_TALL // itemsize, _SOME // columns), ORDERED // columns)
-    rows = max((rows for rows in range(1, most + 1) if outer % rows == 0), default=0)
-    return (rows, columns) if rows * itemsize >= LINE // 2 else (0, 0)
+def _tile(nest: Sequence[tuple[int, int]], itemsize: int) -> tuple[int, int, int]:
+    """Tiles for loops that take another line at each step, while another row's elements lie beside; else zeros.
+
+    That is how many rows that lie side by side, how many rows it is from each to the next, and columns.
+    """
+    loop = next((d for d in range(1, len(nest)) if nest[d][1] == 1), 0)
+    if loop == 0 or abs(nest[0][1]) * itemsize < LINE:
+        return 0, 0, 0
+    columns, below, outer = max(1, nest[0][0]), max(1, math.prod(size for size, _ in nest[1:loop])), nest[loop][0]
+    most = min(max(_TALL // itemsize, _SOME // columns), ORDERED // (columns * below))
+    beside = max((rows for rows in range(1, most + 1) if outer % rows == 0), default=0)
+    return (beside, below, columns) if beside * itemsize >= LINE // 2 else (0, 0, 0)
 
 
 # What is done with an input, and what with None, which stands for one that there is not.

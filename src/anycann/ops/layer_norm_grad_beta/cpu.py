@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import AHEAD, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
+from anycann.backends.cpu_blocks import AHEAD, BELOW, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
@@ -54,7 +54,8 @@ _PAGE = 4096  # bytes; rows as long as that are added four at a time
 _CACHED = 1 << 23  # bytes of operands that are likely to be in a cache, where fewer visits to the sums count for more
 _LINE = 64
 _COLUMNS, _MOST = 256, 64  # columns of a tile whose rows are copied before they are read, and how many at once: a multiple of a run
-_COPIES = 4 * _COLUMNS * _MOST  # bytes
+_BESIDE = 32  # rows that lie side by side in memory, of those that are copied, where others come between them
+_COPIES = 8 * _COLUMNS * _MOST  # bytes
 _PAIR = 2 * LANES  # columns that are handled together: whole lines of every type
 _FEW = LANES // 2  # columns of rows that are turned
 _TURNED = 4 * _FEW * ROWS_PER_RUN * LANES  # bytes of sixteen runs of them
@@ -145,8 +146,8 @@ def _partial_sums(
     copied: rows of a unit that are copied at once before they are read, of x, dy or both; 0 where all are read where they lie.
     """
     size, full, four, one = itemsize(tag), types.intp(_PAIR), types.intp(4), types.intp(1)  # literals would compile functions anew
-    copies = reserve(types.intp(2 * _COPIES)) if copied > 0 else 0 * copied
-    s_x, s_dy = copies, copies + _COPIES
+    copies = reserve(2 * copied * tile * size) if copied > 0 else 0 * copied
+    s_x, s_dy = copies, copies + copied * tile * size
     pitch, tiles = -(-width // _PAIR) * _PAIR, -(-width // tile)
     if together == 1 and dense:
         x_ahead = dy_ahead = types.intp(AHEAD)
@@ -286,7 +287,7 @@ def plan(call: Call) -> tuple[int, Launch]:
     x, dy, gamma, beta = call.tensors
     width, rows, tag = call.axes["H"], math.prod(x.shape[:-1]), tag_of(x.dtype.name)
     nests = [nest_of(tensor.strides[:-1], tensor.shape[:-1]) for tensor in (x, dy)]
-    words = Held(np.array([near_rows(tensor, 1) for tensor in (x, dy)], np.int64))
+    near = [near_rows(tensor, 1) for tensor in (x, dy)]
     in_place = [tensor.strides[-1] == 1 for tensor in (x, dy)]
     regular = all(len(nest) == 1 or nest[0][0] % ROWS_PER_RUN == 0 for nest, there in zip(nests, in_place, strict=True) if there)
     size = x.dtype.itemsize
@@ -301,7 +302,10 @@ def plan(call: Call) -> tuple[int, Launch]:
         aheads = [max(together, _PAGE // max(1, width * size)) * (step or size) if together > 0 else 0 for step in row_steps]
     partials, pitch = max(1, -(-rows // _ROWS)), -(-width // _PAIR) * _PAIR
     tile = _tile(pitch, partials, min(rows, _ROWS), pitch if all(in_place) else _COLUMNS)
-    copied = 0 if all(in_place) else _MOST
+    words, copied = Held(np.array(near, np.int64)), 0 if all(in_place) else _MOST
+    below = max(rows_near[BELOW] for rows_near in near)
+    if below > 1:
+        copied = max(copied, min(_ROWS, _BESIDE * below, _COPIES // (tile * size)) // ROWS_PER_RUN * ROWS_PER_RUN)
     tiles, doubles, singles = -(-width // tile), _apart(partials * pitch * 8), _apart(partials * pitch * 4)
     finish = _totals.for_types(tag, *(types.intp,) * 8)
     steps, out_strides = (x.strides[-1], dy.strides[-1], *row_steps, *aheads), (*gamma.strides, *beta.strides)
