@@ -84,10 +84,7 @@ STREAM = 1 << 23  # bytes of output from which on stores bypass the caches
 _MAX_DIMENSIONS = 8
 _ROWS = 2 + 2 * _MAX_DIMENSIONS  # where a layout has the rows and the columns of tiles, and the code that transposes them
 _CODE = _ROWS + 2
-BELOW, _NEAR = (
-    _CODE + 1,
-    _CODE + 2,
-)  # of rows that `rows_in` transposes: how many from one to its neighbour in memory, and of such neighbours
+BELOW, _NEAR = _CODE + 1, _CODE + 2  # how many rows it is from one to its neighbour in memory, and how many such neighbours
 LAYOUT = 8 * (_NEAR + 1)  # bytes of a layout
 _CODES = {"float16": 0, "bfloat16": 1, "float32": 2}
 _HALF, _SINGLE = _CODES["float16"], _CODES["float32"]
