@@ -47,6 +47,7 @@ from anycann.backends.cpu_simd import (
     load_bits_tail,
     load_f64,
     load_pair,
+    load_split,
     load_tail,
     load_wide,
     lookup,
@@ -72,6 +73,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     to_float,
     transpose,
+    unsplit,
     widen,
 )
 
@@ -131,8 +133,19 @@ def convert_tail(source_tag, target_tag, source, target, n):
     store_tail(target_tag, target, 0, load_tail(source_tag, source, 0, n), n)
 
 
+def convert_split(source_tag, target_tag, source, target, n):
+    for i in range(0, max(1, n), 2 * LANES):
+        v0, v1 = load_split(source_tag, source, i, min(n - i, 2 * LANES))
+        low, high = unsplit(source_tag, v0, v1)
+        store_tail(target_tag, target, i, low, min(n - i, LANES))
+        store_tail(target_tag, target, i + LANES, high, min(n - i - LANES, LANES))
+
+
+TAILS = pytest.mark.parametrize(("body", "most"), [(convert_tail, LANES), (convert_split, 2 * LANES)], ids=["tail", "split"])
+
+
 @TAGS
-@pytest.mark.parametrize("body", [convert, convert1])
+@pytest.mark.parametrize("body", [convert, convert1, convert_split])
 def test_every_16_bit_pattern_and_all_binades_of_float32_widen_exactly(tag, body):
     source = np.arange(65536, dtype=np.uint16).view(DTYPES[tag]) if tag.itemsize == 2 else float32_cases()
     got = np.full(source.size, 7, np.float32)
@@ -153,15 +166,16 @@ def test_stores_round_once_half_to_even(tag, body):
 
 
 @TAGS
+@TAILS
 @pytest.mark.parametrize("shift", [0, 1, 2, 3, 7])
-def test_tails_of_every_length_at_any_byte_address(tag, shift):
+def test_tails_of_every_length_at_any_byte_address(tag, body, most, shift):
     size = tag.itemsize
-    run = compiled(convert_tail, tag, tag, INTP, INTP, INTP)
-    values = RNG.standard_normal(LANES).astype(np.float32).astype(DTYPES[tag]).view(np.uint8)
-    for n in range(LANES + 1):
-        source = np.full(LANES * size + 8, 0xFE, np.uint8)
+    run = compiled(body, tag, tag, INTP, INTP, INTP)
+    values = RNG.standard_normal(most).astype(np.float32).astype(DTYPES[tag]).view(np.uint8)
+    for n in range(most + 1):
+        source = np.full(most * size + 8, 0xFE, np.uint8)
         source[shift : shift + values.size] = values
-        target = np.full(LANES * size + 16, 0xFE, np.uint8)
+        target = np.full(most * size + 16, 0xFE, np.uint8)
         run(None, None, source.ctypes.data + shift, target.ctypes.data + shift, n)
         np.testing.assert_array_equal(target[shift : shift + n * size], values[: n * size])
         assert (target[:shift] == 0xFE).all()
@@ -186,9 +200,10 @@ def test_lanes_past_a_tail_are_zero(tag):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects a page through the C library of Linux")
 @TAGS
-def test_tails_do_not_touch_the_page_beyond(tag):
+@TAILS
+def test_tails_do_not_touch_the_page_beyond(tag, body, most):
     size = tag.itemsize
-    run = compiled(convert_tail, tag, tag, INTP, INTP, INTP)
+    run = compiled(body, tag, tag, INTP, INTP, INTP)
     room = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     view = ctypes.c_char.from_buffer(room)
     start = ctypes.addressof(view)
@@ -197,7 +212,7 @@ def test_tails_do_not_touch_the_page_beyond(tag):
     mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     assert mprotect(start + mmap.PAGESIZE, mmap.PAGESIZE, no_access) == 0
     try:
-        for n in range(LANES + 1):
+        for n in range(most + 1):
             content = RNG.integers(0, 60, n * size, dtype=np.uint8)
             room[mmap.PAGESIZE - n * size : mmap.PAGESIZE] = content.tobytes()
             end = start + mmap.PAGESIZE - n * size
@@ -207,6 +222,22 @@ def test_tails_do_not_touch_the_page_beyond(tag):
         mprotect(start + mmap.PAGESIZE, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
         del view
         room.close()
+
+
+def show_split(tag, source, target, n):
+    low, high = unsplit(tag, *load_split(tag, source, 0, n))
+    store(F32, target, 0, low)
+    store(F32, target, LANES, high)
+
+
+@TAGS
+def test_lanes_past_a_split_tail_are_zero(tag):
+    source, got = np.arange(1, 2 * LANES + 1).astype(DTYPES[tag]), np.empty(2 * LANES, np.float32)
+    run = compiled(show_split, tag, INTP, INTP, INTP)
+    for n in range(2 * LANES + 1):
+        got[:] = 7
+        run(None, *ints(source, got), n)
+        np.testing.assert_array_equal(got, np.where(np.arange(2 * LANES) < n, source.astype(np.float32), 0))
 
 
 def raw_bits(tag, source, target, n):

@@ -29,6 +29,7 @@ def digest():
         anycann.smooth_l1_loss_backward(normal((1,), half, 1), normal((5, 437), half, 2), normal((5, 1), half, 3), "mean", 0.7),
         anycann.smooth_l1_loss_backward(normal((1,), half, 1), normal((5, 437), brain, 2), normal((5, 1), full, 3), "none", 0.5),
         *anycann.layer_norm_grad_beta(normal((1100, 70), half, 1), normal((1100, 70), half, 2)),
+        *anycann.layer_norm_grad_beta(normal((1100, 300), brain, 1), normal((1100, 300), brain, 2)),
         *anycann.layer_norm_grad_beta(normal((21, 2085), full, 1), normal((21, 2085), full, 2)),
         anycann.moe_token_permute_grad(normal((38, 300), brain), indices, 3),
         anycann.moe_token_permute_grad(lay(normal((38, 300), half), "transposed"), indices, 4),

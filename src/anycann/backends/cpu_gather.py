@@ -22,6 +22,7 @@ from anycann.backends.cpu_simd import (
     load1,
     load1_i32,
     load1_i64,
+    load_split,
     load_tail,
     prefetch,
     splat,
@@ -29,6 +30,7 @@ from anycann.backends.cpu_simd import (
     store1,
     store1_i64,
     tag_of,
+    unsplit,
 )
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.loops import LINE
@@ -108,7 +110,8 @@ def _terms(tag: Tag, row: int, ahead: int, i: int, weights: Weights, factors: in
     prefetch(ahead)
     if itemsize(tag) == 4:
         prefetch(ahead + LINE)
-    return _term(load(tag, row, i), weights, factors, k), _term(load(tag, row, i + LANES), weights, factors, k)
+    first, second = load_split(tag, row, i, 2 * LANES)
+    return _term(first, weights, factors, k), _term(second, weights, factors, k)
 
 
 @device
@@ -120,7 +123,7 @@ def _sums(given: Any, i: int) -> Any:
     for k in range(1, count):
         first, second = _terms(tag, load1_i64(found, k), load1_i64(ahead, k) + later, column + i, weights, factors, k)
         low, high = low + first, high + second
-    return low, high
+    return unsplit(tag, low, high)
 
 
 @device

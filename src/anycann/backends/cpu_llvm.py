@@ -122,13 +122,13 @@ class Emit:
             function = ir.Function(self.b.module, ir.FunctionType(result, [arg.type for arg in args]), name)
         return self.b.call(function, args)
 
-    def splat(self, scalar: Any) -> Any:
-        vector = ir.VectorType(scalar.type, LANES)
+    def splat(self, scalar: Any, count: int = LANES) -> Any:
+        vector = ir.VectorType(scalar.type, count)
         one = self.b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
-        return self.b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
+        return self.b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, count), [0] * count))
 
-    def iota(self) -> Any:
-        return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    def iota(self, count: int = LANES) -> Any:
+        return ir.Constant(ir.VectorType(I32, count), list(range(count)))
 
     def pointer(self, address: Any, i: Any, size: int, to: ir.Type) -> Any:
         return self.b.inttoptr(self.b.add(address, self.b.mul(i, I64(size))), to.as_pointer())
@@ -143,13 +143,14 @@ class Emit:
         store.align = 1
         return store
 
-    def first(self, n: Any) -> Any:
-        """The mask of the lanes below n."""
-        return self.b.icmp_signed("<", self.iota(), self.splat(self.b.trunc(n, I32)))
+    def first(self, n: Any, count: int = LANES) -> Any:
+        """The mask of the lanes below n, of so many."""
+        return self.b.icmp_signed("<", self.iota(count), self.splat(self.b.trunc(n, I32), count))
 
     def read_tail(self, address: Any, i: Any, size: int, what: ir.VectorType, n: Any) -> Any:
-        name = f"llvm.masked.load.v{LANES}i{8 * size}.p0"
-        return self.call(name, what, self.pointer(address, i, size, what), I32(1), self.first(n), ir.Constant(what, [0] * LANES))
+        name = f"llvm.masked.load.v{what.count}i{8 * size}.p0"
+        nothing = ir.Constant(what, [0] * what.count)
+        return self.call(name, what, self.pointer(address, i, size, what), I32(1), self.first(n, what.count), nothing)
 
     def write_tail(self, address: Any, i: Any, size: int, value: Any, n: Any) -> None:
         name = f"llvm.masked.store.v{LANES}i{8 * size}.p0"
@@ -206,6 +207,11 @@ class Emit:
         return self.unless_strange(
             [low, high], lambda: self.assembly("vcvtne2ps2bf16 $1, $2, $0", lanes(I16, 2 * LANES), low, high), upper_halves
         )
+
+    def both(self, first: Value, second: Value) -> Value:
+        """Two vectors as the tuple that an operation returns."""
+        pair = ir.Constant(ir.ArrayType(first.type, 2), ir.Undefined)
+        return self.b.insert_value(self.b.insert_value(pair, first, 0), second, 1)
 
     def side_by_side(self, low: Value, high: Value) -> Value:
         return self.b.shuffle_vector(low, high, ir.Constant(lanes(I32, 2 * LANES), list(range(2 * LANES))))

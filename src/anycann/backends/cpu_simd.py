@@ -47,13 +47,15 @@ from anycann.backends.cpu_llvm import (
 __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32",
-    "load1_i64", "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_tail", "load_wide", "lookup", "mask16",
-    "narrow", "pack", "pack_usual", "prefetch", "prefetch_far", "reads_ahead", "select", "splat", "splat_d", "splat_i", "sqrt",
+    "load1_i64", "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_split", "load_tail", "load_wide", "lookup",
+    "mask16", "narrow", "pack", "pack_usual", "prefetch", "prefetch_far", "reads_ahead", "select", "splat", "splat_d", "splat_i", "sqrt",
     "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream",
-    "store_tail", "sum_lanes", "sums_of_lanes", "tag_of", "to_float", "transpose", "widen",
+    "store_tail", "sum_lanes", "sums_of_lanes", "tag_of", "to_float", "transpose", "unsplit",
+    "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
+_WOVEN = [k // 2 + LANES * (k % 2) for k in range(2 * LANES)]  # the elements of two vectors by turns
 
 
 def tag_of(name: str) -> Tag:
@@ -83,16 +85,36 @@ def load_tail(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
 def load_pair(e: Emit, tag: Tag, address: Value, i: Value) -> Value:
     """`load` of 32 elements: the first 16, and the others."""
     if tag == BF16 and e.has("avx512bw"):  # one shuffle instead of widening both halves
-        pairs = ir.Constant(lanes(I32, 2 * LANES), [k // 2 + LANES * (k % 2) for k in range(2 * LANES)])
         raw = e.read(address, i, tag.itemsize, lanes(I16, 2 * LANES))
-        woven = e.b.bitcast(e.b.shuffle_vector(raw, raw, pairs), lanes(I32))
+        woven = e.b.bitcast(e.b.shuffle_vector(raw, raw, ir.Constant(lanes(I32, 2 * LANES), _WOVEN)), lanes(I32))
         halves = [e.b.shl(woven, e.like(woven, 16)), e.b.and_(woven, e.like(woven, 0xFFFF0000))]
         wide = [e.cast(half, FLOAT) for half in halves]
     else:
         halves = [e.read(e.b.add(address, I64(LANES * tag.itemsize * k)), i, tag.itemsize, raw_type(tag)) for k in range(2)]
         wide = [e.widened(tag, half) for half in halves]
-    both = ir.Constant(ir.ArrayType(lanes(FLOAT), 2), ir.Undefined)
-    return e.b.insert_value(e.b.insert_value(both, wide[0], 0), wide[1], 1)
+    return e.both(*wide)
+
+
+@operation(UniTuple(f32x16, 2), Tag, _INTP, _INTP, _INTP)
+def load_split(e: Emit, tag: Tag, address: Value, i: Value, n: Value) -> Value:
+    """n <= 32 elements from i on, 0 in the other lanes, in the order that costs least: `unsplit` puts it right."""
+    if tag == BF16:
+        raw = e.b.bitcast(e.read_tail(address, i, tag.itemsize, lanes(I16, 2 * LANES), n), lanes(I32))
+        wide = [e.cast(half, FLOAT) for half in (e.b.shl(raw, e.like(raw, 16)), e.b.and_(raw, e.like(raw, 0xFFFF0000)))]
+    else:
+        low = e.b.select(e.b.icmp_signed("<", n, I64(LANES)), n, I64(LANES))
+        places, counts = (address, e.b.add(address, I64(LANES * tag.itemsize))), (low, e.b.sub(n, I64(LANES)))
+        wide = [e.widened(tag, e.read_tail(place, i, tag.itemsize, raw_type(tag), k)) for place, k in zip(places, counts, strict=True)]
+    return e.both(*wide)
+
+
+@operation(UniTuple(f32x16, 2), Tag, f32x16, f32x16)
+def unsplit(e: Emit, tag: Tag, v0: Value, v1: Value) -> Value:
+    """The first 16 elements of what `load_split` gives, and the others."""
+    if tag != BF16:
+        return e.both(v0, v1)
+    halves = [ir.Constant(lanes(I32), _WOVEN[k : k + LANES]) for k in (0, LANES)]
+    return e.both(*(e.b.shuffle_vector(v0, v1, half) for half in halves))
 
 
 @operation(i32x16, Tag, _INTP, _INTP)

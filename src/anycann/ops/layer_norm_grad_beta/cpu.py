@@ -16,6 +16,7 @@ from numba import types
 from anycann.backends.cpu import device
 from anycann.backends.cpu_blocks import AHEAD, BELOW, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
 from anycann.backends.cpu_columns import start_sums
+from anycann.backends.cpu_math import add_product
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
@@ -26,7 +27,7 @@ from anycann.backends.cpu_simd import (
     load1,
     load1_f64,
     load_f64,
-    load_tail,
+    load_split,
     prefetch,
     prefetch_far,
     reads_ahead,
@@ -37,6 +38,7 @@ from anycann.backends.cpu_simd import (
     store_f64,
     tag_of,
     transpose,
+    unsplit,
     widen,
 )
 from anycann.backends.cpu_system import give_back, reserve
@@ -83,7 +85,6 @@ def _add_pair(
     """
     x_step, dy_step, x_ahead, dy_ahead = steps
     gamma, beta, total_gamma, total_beta = sums
-    low, high = min(m, LANES), m - LANES
     g0 = g1 = b0 = b1 = splat(-0.0)
     if not begin:
         g0, g1 = load(F32, gamma, i), load(F32, gamma, i + LANES)
@@ -97,12 +98,13 @@ def _add_pair(
                 else:
                     prefetch_far(x + x_ahead + line)
                     prefetch_far(dy + dy_ahead + line)
-        d0, d1 = load_tail(tag, dy, i, low), load_tail(tag, dy, i + LANES, high)
-        g0, g1 = g0 + d0 * load_tail(tag, x, i, low), g1 + d1 * load_tail(tag, x, i + LANES, high)
+        (d0, d1), (x0, x1) = load_split(tag, dy, i, m), load_split(tag, x, i, m)
+        g0, g1 = add_product(tag, g0, d0, x0), add_product(tag, g1, d1, x1)
         b0, b1 = b0 + d0, b1 + d1
         x += x_step
         dy += dy_step
     if end:
+        (g0, g1), (b0, b1) = unsplit(tag, g0, g1), unsplit(tag, b0, b1)
         t0, t1 = load_f64(total_gamma, i) + widen(g0), load_f64(total_gamma, i + LANES) + widen(g1)
         u0, u1 = load_f64(total_beta, i) + widen(b0), load_f64(total_beta, i + LANES) + widen(b1)
         store_f64(total_gamma, i, t0)
