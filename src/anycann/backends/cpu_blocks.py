@@ -509,6 +509,15 @@ def _two(compute: Any, two: Any, ahead: Any, given: Any, i: int) -> Any:
 
 
 @device
+def _put_two(tag: Tag, address: int, i: int, low: Any, high: Any, stream: bool) -> None:
+    low, high = settled_pair(tag, low, high)
+    if stream:
+        store_line(tag, address, i, low, high)
+    else:
+        store_pair(tag, address, i, low, high)
+
+
+@device
 def sweep(
     compute: Callable[[Any, int, int], Any],
     given: Any,
@@ -518,23 +527,28 @@ def sweep(
     stream: bool,
     two: Callable[[Any, int], Any] | None = None,
     ahead: Callable[[Any, int, int], Any] | None = None,
+    eight: Callable[[Any, int], Any] | None = None,
+    many: bool = False,
 ) -> None:
     """Write n elements: compute(given, i, m) gives the m <= 16 from i on. `stream`: whole lines go past the caches.
 
     two(given, i), if there is such a function, gives 32 as two vectors; else ahead(given, i, k), if there is one,
-    asks for what comes behind half k of 32.
+    asks for what comes behind half k of 32. With `many`, eight(given, i) gives 128 as eight vectors.
     """
     i, pairs, limit, full = 0 * n, n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
     if stream and address & 63 != 0:
         pairs, limit = 0 * n, min(n, (-address & 63) // itemsize(tag))
     while i < n:
+        while eight is not None and many and i + 8 * LANES <= pairs:
+            v = eight(given, i)
+            _put_two(tag, address, i, v[0], v[1], stream)
+            _put_two(tag, address, i + 2 * LANES, v[2], v[3], stream)
+            _put_two(tag, address, i + 4 * LANES, v[4], v[5], stream)
+            _put_two(tag, address, i + 6 * LANES, v[6], v[7], stream)
+            i += 8 * LANES
         while i + 2 * LANES <= pairs:
             low, high = _two(compute, two, ahead, given, i)
-            low, high = settled_pair(tag, low, high)
-            if stream:
-                store_line(tag, address, i, low, high)
-            else:
-                store_pair(tag, address, i, low, high)
+            _put_two(tag, address, i, low, high, stream)
             i += 2 * LANES
         while i + LANES <= limit:
             if ahead is not None:

@@ -3,6 +3,8 @@
 An index that is negative or not below the number of rows is skipped, and so is a row whose weight is 0. The others are added in float32
 in the order of their indices, starting from the first; a sum of nothing is 0. Products with weights are rounded before they are added.
 While a tile of columns is added, the same vectors of the next one are prefetched: further on in the same rows, or for the next result.
+Of rows in a cache eight vectors are read before those of the next row, of others two: caches give faster what lies side by side, memory
+what lies in many places.
 """
 
 from typing import Any
@@ -24,6 +26,7 @@ from anycann.backends.cpu_simd import (
     load1_i64,
     load_split,
     load_tail,
+    many_registers,
     prefetch,
     splat,
     store,
@@ -43,7 +46,10 @@ GRAIN = 1 << 15  # elements worth a thread
 
 _LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half of that
 _TWO_LISTS = 2 * _LIST
+_PAIR = 2 * LANES
+_PAGE = 4096  # bytes; parts of rows in a cache that are as long as that are read ahead by the CPU itself
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
+_NEAR = 1 << 24  # bytes of all rows that are likely to be in a cache
 
 Operand = tuple[Tensor, Any]  # and the place of its first element
 Weights = tuple[Tag, int, int, int] | None  # address, strides of results and of their rows
@@ -95,7 +101,7 @@ def _term(v: Any, weights: Weights, factors: int, k: int) -> Any:
 
 @device
 def _sum(given: Any, i: int, m: int) -> Any:
-    tag, found, weights, factors, count, column, ahead, ahead_column = given
+    tag, found, weights, factors, count, column, ahead, ahead_column, _ = given
     total = _term(load_tail(tag, load1_i64(found, 0), column + i, m), weights, factors, 0)
     prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
     for k in range(1, count):
@@ -105,25 +111,57 @@ def _sum(given: Any, i: int, m: int) -> Any:
 
 
 @device
-def _terms(tag: Tag, row: int, ahead: int, i: int, weights: Weights, factors: int, k: int) -> Any:
-    """Two vectors of a row; what two will be loaded from is prefetched."""
-    prefetch(ahead)
-    if itemsize(tag) == 4:
-        prefetch(ahead + LINE)
-    first, second = load_split(tag, row, i, 2 * LANES)
+def _ask(tag: Tag, address: int, n: int) -> None:
+    """Ask for n elements, whole lines of them."""
+    for line in range(0, n * itemsize(tag), LINE):
+        prefetch(address + line)
+
+
+@device
+def _terms(tag: Tag, row: int, i: int, weights: Weights, factors: int, k: int) -> Any:
+    """Two vectors of a row, as `load_split` orders them."""
+    first, second = load_split(tag, row, i, _PAIR)
     return _term(first, weights, factors, k), _term(second, weights, factors, k)
 
 
 @device
 def _sums(given: Any, i: int) -> Any:
     """Two vectors at once: less to do beside the additions."""
-    tag, found, weights, factors, count, column, ahead, ahead_column = given
+    tag, found, weights, factors, count, column, ahead, ahead_column, _ = given
     later = (ahead_column + i) * itemsize(tag)
-    low, high = _terms(tag, load1_i64(found, 0), load1_i64(ahead, 0) + later, column + i, weights, factors, 0)
+    _ask(tag, load1_i64(ahead, 0) + later, _PAIR)
+    low, high = _terms(tag, load1_i64(found, 0), column + i, weights, factors, 0)
     for k in range(1, count):
-        first, second = _terms(tag, load1_i64(found, k), load1_i64(ahead, k) + later, column + i, weights, factors, k)
+        _ask(tag, load1_i64(ahead, k) + later, _PAIR)
+        first, second = _terms(tag, load1_i64(found, k), column + i, weights, factors, k)
         low, high = low + first, high + second
     return unsplit(tag, low, high)
+
+
+@device
+def _row(tag: Tag, row: int, i: int, weights: Weights, factors: int, k: int) -> Any:
+    """Eight vectors of a row."""
+    a0, a1 = _terms(tag, row, i, weights, factors, k)
+    b0, b1 = _terms(tag, row, i + _PAIR, weights, factors, k)
+    c0, c1 = _terms(tag, row, i + 2 * _PAIR, weights, factors, k)
+    d0, d1 = _terms(tag, row, i + 3 * _PAIR, weights, factors, k)
+    return a0, a1, b0, b1, c0, c1, d0, d1
+
+
+@device
+def _many_sums(given: Any, i: int) -> Any:
+    """Eight vectors at once, for which there must be registers."""
+    tag, found, weights, factors, count, column, ahead, ahead_column, short = given
+    later = (ahead_column + i) * itemsize(tag)
+    if short:
+        _ask(tag, load1_i64(ahead, 0) + later, 4 * _PAIR)
+    v = _row(tag, load1_i64(found, 0), column + i, weights, factors, 0)
+    for k in range(1, count):
+        if short:
+            _ask(tag, load1_i64(ahead, k) + later, 4 * _PAIR)
+        w = _row(tag, load1_i64(found, k), column + i, weights, factors, k)
+        v = v[0] + w[0], v[1] + w[1], v[2] + w[2], v[3] + w[3], v[4] + w[4], v[5] + w[5], v[6] + w[6], v[7] + w[7]
+    return *unsplit(tag, v[0], v[1]), *unsplit(tag, v[2], v[3]), *unsplit(tag, v[4], v[5]), *unsplit(tag, v[6], v[7])
 
 
 @device
@@ -148,6 +186,7 @@ def _add_rows(
     k: int,
     width: int,
     tile: int,
+    near: bool,
     stream: bool,
     start: int,
     stop: int,
@@ -157,6 +196,7 @@ def _add_rows(
     A tile is at most BLOCK columns if those of the results do not lie side by side.
     """
     size, lists, halves, scratch = itemsize(tag), stack(_TWO_LISTS), stack(_LIST), stack(SCRATCH)
+    short = width * size < _PAGE
     found, factors = lists + (start & 1) * _LIST, halves + (start & 1) * (_LIST // 2)
     count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, start, k, found, factors)
     for number in range(start, stop):
@@ -170,11 +210,11 @@ def _add_rows(
             out = run_out(place, out_step, scratch)
             turn = column + tile >= width and number + 1 < stop
             ahead, ahead_column = (after, 0) if turn else (found, column + tile)
-            given = tag, found, weights, factors, count, column, ahead, ahead_column
+            given = tag, found, weights, factors, count, column, ahead, ahead_column, short
             if count == 0:
                 sweep(zero, None, tag, out, n, False)
             else:
-                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums)
+                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums, None, _many_sums, near and many_registers())
             unload(tag, place, out_step, n, scratch)
         count = next_count
     if stream:
@@ -197,6 +237,7 @@ def _add_spread_rows(
     k: int,
     width: int,
     tile: int,
+    near: bool,
     stream: bool,
     start: int,
     stop: int,
@@ -238,10 +279,11 @@ def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: O
     beside = tensor.strides[1] == 1 or width == 1
     weighted = None if weights is None else (None, weights[1], *weights[0].strides)
     weights_type = types.none if weights is None else types.Tuple((tag_of(weights[0].dtype.name), types.intp, types.intp, types.intp))
-    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean
+    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean, types.boolean
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
+    near = rows * width * output.dtype.itemsize < _NEAR
     strides, stream = (*tensor.strides, *indices[0].strides, *output.strides), streams(output)
     tile = _tile(k, width, output.dtype.itemsize) if beside and output.strides[1] == 1 else BLOCK
     results, grain = output.shape[0], max(1, GRAIN // max(1, k * width))
     operands = None, source[1], indices[1], weighted, out[1]
-    program.add(entry, (*operands, *strides, rows, k, width, tile, stream), results, grain)
+    program.add(entry, (*operands, *strides, rows, k, width, tile, near, stream), results, grain)

@@ -46,12 +46,11 @@ from anycann.backends.cpu_llvm import (
 
 __all__ = [
     "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
-    "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32",
-    "load1_i64", "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_split", "load_tail", "load_wide", "lookup",
-    "mask16", "narrow", "pack", "pack_usual", "prefetch", "prefetch_far", "reads_ahead", "select", "splat", "splat_d", "splat_i", "sqrt",
-    "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream",
-    "store_tail", "sum_lanes", "sums_of_lanes", "tag_of", "to_float", "transpose", "unsplit",
-    "widen",
+    "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
+    "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_split", "load_tail", "load_wide", "lookup", "many_registers",
+    "mask16", "narrow", "pack", "pack_usual", "prefetch", "prefetch_far", "reads_ahead", "select", "splat", "splat_d", "splat_i",
+    "sqrt", "store", "store1", "store1_f64", "store1_i32", "store1_i64", "store_f64", "store_line", "store_pair", "store_stream",
+    "store_tail", "sum_lanes", "sums_of_lanes", "tag_of", "to_float", "transpose", "unsplit", "widen",
 ]  # fmt: skip
 
 _INTP, _F32, _F64 = types.intp, types.float32, types.float64
@@ -230,6 +229,12 @@ def prefetch_far(e: Emit, address: Value) -> None:
 def reads_ahead(e: Emit) -> Value:
     """Whether the CPU, left alone, reads streams beside which nothing is written faster than it does if asked: AMD's. A constant."""
     return I1(e.has("clzero"))
+
+
+@operation(types.boolean)
+def many_registers(e: Emit) -> Value:
+    """Whether registers hold more than sixteen vectors of float32. A constant."""
+    return I1(e.has("avx512f"))
 
 
 @operation(types.void)
