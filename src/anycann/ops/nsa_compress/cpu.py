@@ -1,4 +1,4 @@
-"""NSA compression on the CPU: x is read once, a run of tokens after the other, 64 columns at a time in registers.
+"""NSA compression on the CPU: x is read once, a run of tokens after the other, 64 columns at a time, or 128 where registers hold these.
 
 A unit of work is some windows in a row times a group of heads. Each run of tokens is added up for the windows that it is in, two of
 them in one pass, and the sums to the totals of these windows; the last run of a window finishes it. Sums start at -0.0, the
@@ -23,6 +23,7 @@ from anycann.backends.cpu_simd import (
     load1,
     load1_i64,
     load_split,
+    many_registers,
     prefetch_far,
     splat,
     store,
@@ -39,7 +40,7 @@ from anycann.ops.windows import sequences
 
 __all__ = ["plan"]
 
-_TILE = 4 * LANES  # columns that are added up in registers
+_QUAD, _TILE = 4 * LANES, 8 * LANES  # columns that are added up in registers; where there are many
 _COLUMNS, _ENOUGH = 8192, 1024  # of a unit, about, where there are many; where there are more threads than units
 _WINDOWS = 64  # of a unit, at most
 
@@ -81,9 +82,9 @@ def _one_vector(tag: Tag, row: int, step: int, i: int, window: Window) -> None:
 
 @device
 def _row_in(tag: Tag, row: int, ahead: int) -> Any:
-    """The 64 columns of a token as four vectors; what follows is asked for to the second cache, as its rows may be in each other's way
+    """64 columns of a token as four vectors; what follows is asked for to the second cache, as its rows may be in each other's way
     in the first."""
-    for line in range(0, _TILE * itemsize(tag), 64):
+    for line in range(0, _QUAD * itemsize(tag), 64):
         prefetch_far(ahead + line)
     return *load_split(tag, row, 0, 2 * LANES), *load_split(tag, row, 2 * LANES, 2 * LANES)
 
@@ -110,30 +111,65 @@ def _add_pair(tag: Tag, window: Window, i: int, low: Any, high: Any) -> None:
 
 
 @device
-def _add_all(tag: Tag, window: Window, runs: Any) -> None:
-    _add_pair(tag, window, 0, runs[0], runs[1])
-    _add_pair(tag, window, 2 * LANES, runs[2], runs[3])
+def _add_all(tag: Tag, window: Window, i: int, runs: Any) -> None:
+    _add_pair(tag, window, i, runs[0], runs[1])
+    _add_pair(tag, window, i + 2 * LANES, runs[2], runs[3])
+
+
+@device
+def _zeros() -> Any:
+    return splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
 
 
 @device
 def _in_one(tag: Tag, row: int, step: int, ahead: int, window: Window) -> None:
     """The runs of 64 columns in one window; `ahead` is the next memory to be read."""
-    runs = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    runs = _zeros()
     for w in range(RUN_W):
-        x = _row_in(tag, row + w * step, ahead + w * _TILE * itemsize(tag))
+        x = _row_in(tag, row + w * step, ahead + w * _QUAD * itemsize(tag))
         runs = _add_row(tag, runs, x, load1(F32, window[0], w))
-    _add_all(tag, window, runs)
+    _add_all(tag, window, 0, runs)
 
 
 @device
 def _in_two(tag: Tag, row: int, step: int, ahead: int, first: Window, second: Window) -> None:
     """The same in two windows in one pass."""
-    runs = others = splat(-0.0), splat(-0.0), splat(-0.0), splat(-0.0)
+    runs = others = _zeros()
     for w in range(RUN_W):
-        x = _row_in(tag, row + w * step, ahead + w * _TILE * itemsize(tag))
+        x = _row_in(tag, row + w * step, ahead + w * _QUAD * itemsize(tag))
         runs, others = _add_row(tag, runs, x, load1(F32, first[0], w)), _add_row(tag, others, x, load1(F32, second[0], w))
-    _add_all(tag, first, runs)
-    _add_all(tag, second, others)
+    _add_all(tag, first, 0, runs)
+    _add_all(tag, second, 0, others)
+
+
+@device
+def _wide_in_one(tag: Tag, row: int, step: int, ahead: int, window: Window) -> None:
+    """`_in_one` for 128 columns."""
+    low = high = _zeros()
+    half = _QUAD * itemsize(tag)
+    for w in range(RUN_W):
+        weight, place, later = load1(F32, window[0], w), row + w * step, ahead + 2 * w * half
+        low = _add_row(tag, low, _row_in(tag, place, later), weight)
+        high = _add_row(tag, high, _row_in(tag, place + half, later + half), weight)
+    _add_all(tag, window, 0, low)
+    _add_all(tag, window, _QUAD, high)
+
+
+@device
+def _wide_in_two(tag: Tag, row: int, step: int, ahead: int, first: Window, second: Window) -> None:
+    """`_in_two` for 128 columns."""
+    low = high = other_low = other_high = _zeros()
+    half = _QUAD * itemsize(tag)
+    for w in range(RUN_W):
+        weight, other, place, later = load1(F32, first[0], w), load1(F32, second[0], w), row + w * step, ahead + 2 * w * half
+        x = _row_in(tag, place, later)
+        low, other_low = _add_row(tag, low, x, weight), _add_row(tag, other_low, x, other)
+        x = _row_in(tag, place + half, later + half)
+        high, other_high = _add_row(tag, high, x, weight), _add_row(tag, other_high, x, other)
+    _add_all(tag, first, 0, low)
+    _add_all(tag, first, _QUAD, high)
+    _add_all(tag, second, 0, other_low)
+    _add_all(tag, second, _QUAD, other_high)
 
 
 @whole
@@ -146,12 +182,20 @@ def _widen_weights(tag: Tag, p_weight: int, strides: tuple[int, int], block: int
 
 @device
 def _window(
-    tag: Tag, bases: tuple[int, int, int], jumps: tuple[int, int], at: tuple[int, int, int, int], k: int, d: int, step: int, packed: int
+    tag: Tag,
+    bases: tuple[int, int, int],
+    jumps: tuple[int, int],
+    at: tuple[int, int, int, int],
+    k: int,
+    slot: int,
+    d: int,
+    step: int,
+    packed: int,
 ) -> tuple[Window, int]:
     """Window k from column d on, and where its result goes in the end; `at` is the place of the run in window 0, stride, block, ring."""
     begin = at[0] - k * at[1]
     place = bases[2] + k * jumps[1] + d * step * itemsize(tag)
-    totals = bases[1] + k % at[3] * jumps[0] + 4 * d
+    totals = bases[1] + slot * jumps[0] + 4 * d
     return (bases[0] + 4 * begin, totals, run_out(place, step, packed), begin == 0, begin + RUN_W == at[2]), place
 
 
@@ -159,44 +203,59 @@ def _window(
 def _run(
     tag: Tag,
     x: int,
-    steps: tuple[int, int],
-    width: int,
+    steps: tuple[int, int, int],
+    sizes: tuple[int, int],
     windows: tuple[int, int],
     bases: tuple[int, int, int],
     jumps: tuple[int, int],
     at: tuple[int, int, int, int],
-    out_step: int,
+    out_steps: tuple[int, int],
     following: int,
-    columns: tuple[int, int],
     scratch: tuple[int, int, int],
 ) -> None:
-    """A run of a head in the windows [first, end); bases are its weights, its totals, and its result in window 0.
+    """A run of some heads in the windows [first, end); bases are the first head's weights, its totals, and its result in window 0.
 
-    The run that follows is prefetched in the order of memory: `columns` is where the head begins in its rows, and their width.
+    Steps are bytes from token to token and from head to head, and elements from column to column; sizes the heads and their columns. The
+    run that follows is prefetched in the order of memory.
     """
-    size, column_step = itemsize(tag), steps[1]
-    for d in range(0, width, _TILE):
-        n, k, before = min(_TILE, width - d), windows[0], (columns[0] + d) * RUN_W
-        row, step = _rows_in(tag, x + d * column_step * size, steps, n, scratch[0])
-        ahead = following + before // columns[1] * steps[0] + before % columns[1] * size
-        while k < windows[1]:
-            first, place = _window(tag, bases, jumps, at, k, d, out_step, scratch[1])
-            second, other_place = _window(tag, bases, jumps, at, k + 1, d, out_step, scratch[2])
-            both = k + 1 < windows[1]
-            if n < _TILE:
-                for i in range(0, n, LANES):
-                    _one_vector(tag, row, step, i, first)
+    size, heads, width, ring = itemsize(tag), sizes[0], sizes[1], at[3]
+    columns, column, low = heads * width, 0 * width, windows[0] % ring
+    for head in range(heads):
+        here = bases[0] + 4 * head * at[2], bases[1] + 4 * head * width, bases[2] + head * out_steps[0]
+        d = 0 * width
+        while d < width:
+            wide = many_registers() and d + _TILE <= width
+            n, k, slot = _TILE if wide else min(_QUAD, width - d), windows[0], low
+            row, step = _rows_in(tag, x + head * steps[1] + d * steps[2] * size, (steps[0], steps[2]), n, scratch[0])
+            if column >= columns:
+                following, column = following + column // columns * steps[0], column % columns
+            ahead = following + column * size
+            while k < windows[1]:
+                after = slot + 1 if slot + 1 < ring else 0
+                first, place = _window(tag, here, jumps, at, k, slot, d, out_steps[1], scratch[1])
+                second, other_place = _window(tag, here, jumps, at, k + 1, after, d, out_steps[1], scratch[2])
+                both = k + 1 < windows[1]
+                if wide:
                     if both:
-                        _one_vector(tag, row, step, i, second)
-            elif both:
-                _in_two(tag, row, step, ahead, first, second)
-            else:
-                _in_one(tag, row, step, ahead, first)
-            if first[4]:
-                unload(tag, place, out_step, n, scratch[1])
-            if both and second[4]:
-                unload(tag, other_place, out_step, n, scratch[2])
-            k += 2
+                        _wide_in_two(tag, row, step, ahead, first, second)
+                    else:
+                        _wide_in_one(tag, row, step, ahead, first)
+                elif n < _QUAD:
+                    for i in range(0, n, LANES):
+                        _one_vector(tag, row, step, i, first)
+                        if both:
+                            _one_vector(tag, row, step, i, second)
+                elif both:
+                    _in_two(tag, row, step, ahead, first, second)
+                else:
+                    _in_one(tag, row, step, ahead, first)
+                if first[4]:
+                    unload(tag, place, out_steps[1], n, scratch[1])
+                if both and second[4]:
+                    unload(tag, other_place, out_steps[1], n, scratch[2])
+                k, slot = k + 2, after + 1 if after + 1 < ring else 0
+            d += n
+            column += n * RUN_W
 
 
 @partitioned
@@ -213,26 +272,23 @@ def _compress(
     """Units [start, stop): windows in a row times a group of heads."""
     (p_x, p_firsts, weights, p_out), (total, heads, width, block, stride, group) = addresses, sizes
     size, ring, groups, totals = itemsize(tag), -(-block // stride), -(-heads // group), memory[0] + start * memory[1]
-    scratch, steps = (stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)), (x_strides[0] * size, x_strides[2])
+    scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
+    steps, out_steps = (x_strides[0] * size, x_strides[1] * size, x_strides[2]), (out_strides[1] * size, out_strides[2])
     jumps = group * width * 4, out_strides[0] * size
     for unit in range(start, stop):
         part = unit // groups
         head = (unit - part * groups) * group
-        last_head, first, end = min(head + group, heads), part * _WINDOWS, min(total, (part + 1) * _WINDOWS)
+        shape, first, end = (min(group, heads - head), width), part * _WINDOWS, min(total, (part + 1) * _WINDOWS)
         while first < end:
             token, until = load1_i64(p_firsts, first), first + 1
             while until < end and load1_i64(p_firsts, until) - load1_i64(p_firsts, until - 1) == stride:
                 until += 1
+            bases = weights + 4 * head * block, totals, p_out + first * jumps[1] + head * out_steps[0]
             for place in range(0, (until - first - 1) * stride + block, RUN_W):
                 low, high = max(0, (place + RUN_W - block + stride - 1) // stride), min(until - first - 1, place // stride)
                 windows, at = (low, high + 1), (place, stride, block, ring)
-                following = p_x + ((token + place + RUN_W) * x_strides[0] + head * x_strides[1]) * size
-                for h in range(head, last_head):
-                    x = p_x + ((token + place) * x_strides[0] + h * x_strides[1]) * size
-                    out = p_out + (first * out_strides[0] + h * out_strides[1]) * size
-                    bases = weights + 4 * h * block, totals + (h - head) * width * 4, out
-                    columns = (h - head) * width, (last_head - head) * width
-                    _run(tag, x, steps, width, windows, bases, jumps, at, out_strides[2], following, columns, scratch)
+                x = p_x + (token + place) * steps[0] + head * steps[1]
+                _run(tag, x, steps, shape, windows, bases, jumps, at, out_steps, x + RUN_W * steps[0], scratch)
             first = until
 
 
