@@ -3,8 +3,7 @@
 An index that is negative or not below the number of rows is skipped, and so is a row whose weight is 0. The others are added in float32
 in the order of their indices, starting from the first; a sum of nothing is 0. Products with weights are rounded before they are added.
 While a tile of columns is added, the same vectors of the next one are prefetched: further on in the same rows, or for the next result.
-Of rows in a cache eight vectors are read before those of the next row, of others two: caches give faster what lies side by side, memory
-what lies in many places.
+Eight vectors of a row are read before those of the next one where rows are in a cache, or few, and otherwise two.
 """
 
 from typing import Any
@@ -18,6 +17,7 @@ from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
+    asks_far,
     fence,
     itemsize,
     load,
@@ -28,6 +28,7 @@ from anycann.backends.cpu_simd import (
     load_tail,
     many_registers,
     prefetch,
+    prefetch_far,
     splat,
     store,
     store1,
@@ -47,6 +48,7 @@ GRAIN = 1 << 15  # elements worth a thread
 _LIST = 8 * MOST_ROWS  # bytes of a list of row addresses; its weights take half of that
 _TWO_LISTS = 2 * _LIST
 _PAIR = 2 * LANES
+_FEW = 4  # rows of a sum
 _PAGE = 4096  # bytes; parts of rows in a cache that are as long as that are read ahead by the CPU itself
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
 _NEAR = 1 << 24  # bytes of all rows that are likely to be in a cache
@@ -101,7 +103,7 @@ def _term(v: Any, weights: Weights, factors: int, k: int) -> Any:
 
 @device
 def _sum(given: Any, i: int, m: int) -> Any:
-    tag, found, weights, factors, count, column, ahead, ahead_column, _ = given
+    tag, found, weights, factors, count, column, ahead, ahead_column, _, _ = given
     total = _term(load_tail(tag, load1_i64(found, 0), column + i, m), weights, factors, 0)
     prefetch(load1_i64(ahead, 0) + (ahead_column + i) * itemsize(tag))
     for k in range(1, count):
@@ -111,10 +113,13 @@ def _sum(given: Any, i: int, m: int) -> Any:
 
 
 @device
-def _ask(tag: Tag, address: int, n: int) -> None:
+def _ask(tag: Tag, address: int, n: int, far: bool) -> None:
     """Ask for n elements, whole lines of them."""
     for line in range(0, n * itemsize(tag), LINE):
-        prefetch(address + line)
+        if far:
+            prefetch_far(address + line)
+        else:
+            prefetch(address + line)
 
 
 @device
@@ -127,12 +132,12 @@ def _terms(tag: Tag, row: int, i: int, weights: Weights, factors: int, k: int) -
 @device
 def _sums(given: Any, i: int) -> Any:
     """Two vectors at once: less to do beside the additions."""
-    tag, found, weights, factors, count, column, ahead, ahead_column, _ = given
+    tag, found, weights, factors, count, column, ahead, ahead_column, far, _ = given
     later = (ahead_column + i) * itemsize(tag)
-    _ask(tag, load1_i64(ahead, 0) + later, _PAIR)
+    _ask(tag, load1_i64(ahead, 0) + later, _PAIR, far)
     low, high = _terms(tag, load1_i64(found, 0), column + i, weights, factors, 0)
     for k in range(1, count):
-        _ask(tag, load1_i64(ahead, k) + later, _PAIR)
+        _ask(tag, load1_i64(ahead, k) + later, _PAIR, far)
         first, second = _terms(tag, load1_i64(found, k), column + i, weights, factors, k)
         low, high = low + first, high + second
     return unsplit(tag, low, high)
@@ -151,14 +156,14 @@ def _row(tag: Tag, row: int, i: int, weights: Weights, factors: int, k: int) -> 
 @device
 def _many_sums(given: Any, i: int) -> Any:
     """Eight vectors at once, for which there must be registers."""
-    tag, found, weights, factors, count, column, ahead, ahead_column, short = given
+    tag, found, weights, factors, count, column, ahead, ahead_column, far, asked = given
     later = (ahead_column + i) * itemsize(tag)
-    if short:
-        _ask(tag, load1_i64(ahead, 0) + later, 4 * _PAIR)
+    if asked:
+        _ask(tag, load1_i64(ahead, 0) + later, 4 * _PAIR, far)
     v = _row(tag, load1_i64(found, 0), column + i, weights, factors, 0)
     for k in range(1, count):
-        if short:
-            _ask(tag, load1_i64(ahead, k) + later, 4 * _PAIR)
+        if asked:
+            _ask(tag, load1_i64(ahead, k) + later, 4 * _PAIR, far)
         w = _row(tag, load1_i64(found, k), column + i, weights, factors, k)
         v = v[0] + w[0], v[1] + w[1], v[2] + w[2], v[3] + w[3], v[4] + w[4], v[5] + w[5], v[6] + w[6], v[7] + w[7]
     return *unsplit(tag, v[0], v[1]), *unsplit(tag, v[2], v[3]), *unsplit(tag, v[4], v[5]), *unsplit(tag, v[6], v[7])
@@ -196,7 +201,8 @@ def _add_rows(
     A tile is at most BLOCK columns if those of the results do not lie side by side.
     """
     size, lists, halves, scratch = itemsize(tag), stack(_TWO_LISTS), stack(_LIST), stack(SCRATCH)
-    short = width * size < _PAGE
+    far, asked = asks_far() and not near, not near or width * size < _PAGE
+    many = many_registers() and (near or k <= _FEW)
     found, factors = lists + (start & 1) * _LIST, halves + (start & 1) * (_LIST // 2)
     count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, start, k, found, factors)
     for number in range(start, stop):
@@ -210,11 +216,11 @@ def _add_rows(
             out = run_out(place, out_step, scratch)
             turn = column + tile >= width and number + 1 < stop
             ahead, ahead_column = (after, 0) if turn else (found, column + tile)
-            given = tag, found, weights, factors, count, column, ahead, ahead_column, short
+            given = tag, found, weights, factors, count, column, ahead, ahead_column, far, asked
             if count == 0:
                 sweep(zero, None, tag, out, n, False)
             else:
-                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums, None, _many_sums, near and many_registers())
+                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums, None, _many_sums, many)
             unload(tag, place, out_step, n, scratch)
         count = next_count
     if stream:

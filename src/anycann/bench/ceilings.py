@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from anycann.backends.cpu import device
 from anycann.backends.cpu_program import parallel
-from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, store, store_stream
+from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, prefetch_far, store, store_stream
 from anycann.backends.cpu_threads import PartitionedKernel, partitioned
 from anycann.bench import machine
 from anycann.bench.timing import Spread, foretold, round_robin, spread
@@ -23,6 +24,7 @@ __all__ = ["Ceiling", "Ceilings", "Mix"]
 LINE = 64
 BLOCK = 4  # lines that are handled together
 AHEAD = (2048, 4096)  # bytes to the line that is prefetched
+_FAR = ("", ", L2")  # into the nearest cache, or into the second only
 _GRAIN = 1 << 12
 _LEAST, _MOST = 256 << 20, 1 << 30  # bytes of a buffer
 
@@ -64,42 +66,50 @@ class Ceiling:
         }
 
 
+@device
+def _ask(address: int, far: bool) -> None:
+    if far:
+        prefetch_far(address)
+    else:
+        prefetch(address)
+
+
 @partitioned
-def _copy(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _copy(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         store(F32, out, i, load(F32, a, i))
 
 
 @partitioned
-def _copy_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _copy_past(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
-        prefetch(a + 4 * i + ahead)
+        _ask(a + 4 * i + ahead, far)
         store_stream(F32, out, i, load(F32, a, i))
     fence()
 
 
 @partitioned
-def _triad(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _triad(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
         store(F32, out, i, load(F32, a, i) + 3.0 * load(F32, b, i))
 
 
 @partitioned
-def _triad_past(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _triad_past(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
-        prefetch(a + 4 * i + ahead)
-        prefetch(b + 4 * i + ahead)
+        _ask(a + 4 * i + ahead, far)
+        _ask(b + 4 * i + ahead, far)
         store_stream(F32, out, i, load(F32, a, i) + 3.0 * load(F32, b, i))
     fence()
 
 
 @partitioned
-def _read(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _read(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     i = start * LANES
     s0 = s1 = s2 = s3 = load(F32, a, i)
     while i + BLOCK * LANES <= stop * LANES:
         for k in range(BLOCK):
-            prefetch(a + 4 * i + LINE * k + ahead)
+            _ask(a + 4 * i + LINE * k + ahead, far)
         s0 = s0 + load(F32, a, i)
         s1 = s1 + load(F32, a, i + LANES)
         s2 = s2 + load(F32, a, i + 2 * LANES)
@@ -109,13 +119,13 @@ def _read(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
 
 
 @partitioned
-def _read_two(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> None:
+def _read_two(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     i = start * LANES
     s0 = s1 = s2 = s3 = load(F32, a, i)
     while i + 2 * LANES <= stop * LANES:
         for k in range(2):
-            prefetch(a + 4 * i + LINE * k + ahead)
-            prefetch(b + 4 * i + LINE * k + ahead)
+            _ask(a + 4 * i + LINE * k + ahead, far)
+            _ask(b + 4 * i + LINE * k + ahead, far)
         s0 = s0 + load(F32, a, i)
         s1 = s1 + load(F32, b, i)
         s2 = s2 + load(F32, a, i + LANES)
@@ -125,7 +135,7 @@ def _read_two(a: int, b: int, out: int, ahead: int, start: int, stop: int) -> No
 
 
 @partitioned
-def _rows(a: int, places: int, out: int, lines: int, many: int, ahead: int, next_row: int, start: int, stop: int) -> None:
+def _rows(a: int, places: int, out: int, lines: int, many: int, ahead: int, next_row: int, far: bool, start: int, stop: int) -> None:
     """Add `many` rows, whose addresses relative to a are listed, for each row of the output."""
     for row in range(start, stop):
         listed = places + 8 * row * many
@@ -136,7 +146,7 @@ def _rows(a: int, places: int, out: int, lines: int, many: int, ahead: int, next
             for k in range(many):
                 soon = a + load1_i64(listed, k + next_row * many) + 4 * i + ahead
                 for line in range(BLOCK):
-                    prefetch(soon + LINE * line)
+                    _ask(soon + LINE * line, far)
             for k in range(1, many):
                 source = a + load1_i64(listed, k)
                 s0 = s0 + load(F32, source, i)
@@ -171,24 +181,25 @@ class Ceilings:
             buffer.view(np.float32).fill(1.0)
         self.found: dict[tuple[int, Mix], Ceiling] = {}
 
-    def _streaming(self, kernel: PartitionedKernel, ahead: int) -> Callable[[], None]:
-        entry, addresses = kernel.for_types(*(types.intp,) * 4), [address_of(buffer) for buffer in self.buffers]
-        return lambda: parallel(entry, (*addresses, ahead), self.size // LINE, _GRAIN)
+    def _streaming(self, kernel: PartitionedKernel, ahead: int, far: bool) -> Callable[[], None]:
+        entry, addresses = kernel.for_types(*(types.intp,) * 4, types.boolean), [address_of(buffer) for buffer in self.buffers]
+        return lambda: parallel(entry, (*addresses, ahead, far), self.size // LINE, _GRAIN)
 
     def _gathering(self, mix: Mix) -> Iterator[tuple[str, Callable[[], None]]]:
-        entry, (a, _, out) = _rows.for_types(*(types.intp,) * 7), [address_of(buffer) for buffer in self.buffers]
+        entry, (a, _, out) = _rows.for_types(*(types.intp,) * 7, types.boolean), [address_of(buffer) for buffer in self.buffers]
         lines = mix.row // LINE
         many = round(mix.reads)
         count = self.size // mix.row // many
         order = np.random.default_rng(0).permutation(count * many) * mix.row
         places = np.concatenate([order, order[:many]])  # the last row's next one
 
-        def run(ahead: int, next_row: int) -> Callable[[], None]:
-            return lambda: parallel(entry, (a, address_of(places), out, lines, many, ahead, next_row), count)
+        def run(ahead: int, next_row: int, far: bool) -> Callable[[], None]:
+            return lambda: parallel(entry, (a, address_of(places), out, lines, many, ahead, next_row, far), count)
 
-        yield "lines of all rows", run(0, 0)
-        yield f"prefetched by {AHEAD[0]} bytes", run(AHEAD[0], 0)
-        yield "next rows prefetched", run(0, 1)
+        yield "lines of all rows", run(0, 0, False)
+        for far in (False, True):
+            yield f"prefetched by {AHEAD[0]} bytes{_FAR[far]}", run(AHEAD[0], 0, far)
+            yield f"next rows prefetched{_FAR[far]}", run(0, 1, far)
 
     def _choose(self, name: str, mix: Mix, size: int, variants: Sequence[tuple[str, Callable[[], None]]]) -> Ceiling:
         calls = [call for _, call in variants]
@@ -202,9 +213,14 @@ class Ceilings:
         mix, ways = _STREAMS[name]
         if (threads, mix) not in self.found:
             variants = [
-                (f"{how}, {ahead} bytes ahead" if ahead else how.replace("prefetched", "plain"), self._streaming(function, ahead))
+                (
+                    f"{how}, {ahead} bytes ahead{_FAR[far]}" if ahead else how.replace("prefetched", "plain"),
+                    self._streaming(function, ahead, far),
+                )
                 for how, function, distances in ways
                 for ahead in distances
+                for far in (False, True)
+                if ahead or not far
             ]
             self.found[threads, mix] = self._choose(name, mix, int(mix.reads + mix.writes) * self.size, variants)
         return self.found[threads, mix]
