@@ -17,7 +17,6 @@ from anycann.backends.cpu_simd import (
     F32,
     LANES,
     Tag,
-    asks_far,
     fence,
     itemsize,
     load,
@@ -29,6 +28,7 @@ from anycann.backends.cpu_simd import (
     many_registers,
     prefetch,
     prefetch_far,
+    reads_ahead,
     splat,
     store,
     store1,
@@ -201,7 +201,7 @@ def _add_rows(
     A tile is at most BLOCK columns if those of the results do not lie side by side.
     """
     size, lists, halves, scratch = itemsize(tag), stack(_TWO_LISTS), stack(_LIST), stack(SCRATCH)
-    far, asked = asks_far() and not near, not near or width * size < _PAGE
+    far, asked = reads_ahead() and not near, not near or width * size < _PAGE
     many = many_registers() and (near or k <= _FEW)
     found, factors = lists + (start & 1) * _LIST, halves + (start & 1) * (_LIST // 2)
     count = _kept_rows(p_rows, row_stride, size, rows, p_indices, index_stride, weights, start, k, found, factors)

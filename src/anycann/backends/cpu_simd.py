@@ -45,7 +45,7 @@ from anycann.backends.cpu_llvm import (
 )
 
 __all__ = [
-    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "asks_far", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
+    "BF16", "F16", "F32", "LANES", "Table", "Tag", "absolute", "any_lane", "bits", "copy1", "f32x16", "f64x16", "fence", "fma",
     "from_bits", "gather", "i32x16", "iota", "itemsize", "joined", "lane", "load", "load1", "load1_f64", "load1_i32", "load1_i64",
     "load_bits", "load_bits_tail", "load_f64", "load_pair", "load_split", "load_tail", "load_wide", "lookup", "many_registers",
     "mask16", "narrow", "pack", "pack_usual", "prefetch", "prefetch_far", "reads_ahead", "select", "splat", "splat_d", "splat_i",
@@ -227,13 +227,10 @@ def prefetch_far(e: Emit, address: Value) -> None:
 
 @operation(types.boolean)
 def reads_ahead(e: Emit) -> Value:
-    """Whether the CPU, left alone, reads streams beside which nothing is written faster than it does if asked: AMD's. A constant."""
-    return I1(e.has("clzero"))
+    """Whether the CPU, left alone, reads streams beside which nothing is written faster than it does if asked: AMD's. A constant.
 
-
-@operation(types.boolean)
-def asks_far(e: Emit) -> Value:
-    """Whether memory gives what lies in many places faster if it is asked for into the second cache: to AMD's. A constant."""
+    What lies in many places it reads faster if asked, but for the second cache.
+    """
     return I1(e.has("clzero"))
 
 

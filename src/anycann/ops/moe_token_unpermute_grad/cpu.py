@@ -10,10 +10,9 @@ from numba import types
 
 from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import (
-    AHEAD,
     BLOCK,
     SCRATCH,
-    ask,
+    ask_beside,
     fetch,
     run_in,
     run_out,
@@ -71,12 +70,15 @@ def _last_names(p_indices: int, stride: int, entries: int, rows: int, last: int)
 
 
 @device
-def _run(tag: Tag, grad: int, row: int, weight: float, out: int, first: int, n: int, stream: bool) -> Any:
-    """Elements [first, first + n) of a row, at most RUN_H: out = grad * weight, and the lanes of the sum of grad * row."""
-    run, end, later = splat(-0.0), first + n - n % _PAIR, (tag, row, 1, AHEAD)
+def _run(tag: Tag, grad: int, row: int, ahead: int, weight: float, out: int, first: int, n: int, stream: bool) -> Any:
+    """Elements [first, first + n) of a row, at most RUN_H: out = grad * weight, and the lanes of the sum of grad * row.
+
+    ahead: bytes from this row to what is asked for.
+    """
+    run, end, later = splat(-0.0), first + n - n % _PAIR, (tag, row, 1, ahead)
     for i in range(first, end, _PAIR):
-        ask(later, i, types.intp(0))
-        ask(later, i + LANES, types.intp(1))
+        ask_beside(later, i, types.intp(0))
+        ask_beside(later, i + LANES, types.intp(1))
         low, high = load(tag, grad, i), load(tag, grad, i + LANES)
         run = run + low * load(tag, row, i) + high * load(tag, row, i + LANES)
         low, high = settled_pair(tag, low * weight, high * weight)
@@ -100,6 +102,7 @@ def _copy(
     grad_step: int,
     row: int,
     row_step: int,
+    ahead: int,
     weight: float,
     place: int,
     out_step: int,
@@ -108,7 +111,10 @@ def _copy(
     scratch: tuple[int, int, int],
     stream: bool,
 ) -> float:
-    """One copy of a token: the sum of grad * row, and grad * weight where this index decides. Steps are the strides of columns."""
+    """One copy of a token: the sum of grad * row, and grad * weight where this index decides. Steps are the strides of columns.
+
+    ahead: bytes from this row to the next one.
+    """
     size, total = itemsize(tag), widen(splat(-0.0 if width > 0 else 0.0))
     for d in range(0, width, BLOCK):
         n = min(BLOCK, width - d)
@@ -117,7 +123,7 @@ def _copy(
         out = run_out(place + d * out_step * size, out_step, scratch[2]) if decides else scratch[2]
         past = stream and decides and out_step == 1 and out & 63 == 0
         for first in range(0, n, RUN_H):
-            total = total + widen(_run(tag, p_grad, p_row, weight, out, first, min(RUN_H, n - first), past))
+            total = total + widen(_run(tag, p_grad, p_row, ahead, weight, out, first, min(RUN_H, n - first), past))
         if decides:
             unload(tag, place + d * out_step * size, out_step, n, scratch[2])
     result: float = sum_lanes(total)
@@ -147,10 +153,9 @@ def _weighted(
             if 0 <= index < rows:
                 weight = load1(p_tag, p_probs, token * prob_strides[0] + i * prob_strides[1])
                 row, place = row_address(p_rows, index, row_strides[0], size), row_address(p_out, index, out_strides[0], size)
-                decides = load1_i64(last, index) == entry
-                total = _copy(
-                    tag, grad, grad_strides[1], row, row_strides[1], weight, place, out_strides[1], decides, width, scratch, stream
-                )
+                decides, other = load1_i64(last, index) == entry, load1_i32(p_indices, min(entry + 1, stop * k - 1) * index_stride)
+                ahead, step = row_address(p_rows, other, row_strides[0], size) - row if 0 <= other < rows else 0 * row, out_strides[1]
+                total = _copy(tag, grad, grad_strides[1], row, row_strides[1], ahead, weight, place, step, decides, width, scratch, stream)
             store1_f64(sums, i, total)
         store_sums(p_tag, sums, 1, 0, row_address(p_probs_grad, token, prob_grad_strides[0], itemsize(p_tag)), prob_grad_strides[1], k)
     if stream:
@@ -186,7 +191,9 @@ def _rows(
                 sweep(zero, None, tag, out, n, False)
             else:
                 source = run_in(tag, row_address(p_grad, token, grad_stride, size) + d * grad_step * size, grad_step, n, s_grad)
-                sweep(fetch, (tag, source, 1, AHEAD), tag, out, n, stream and out_step == 1, None, ask)
+                other = load1_i64(last, min(row + 1, stop - 1))
+                ahead = (other - token) * grad_stride * size if other >= 0 else 0 * token
+                sweep(fetch, (tag, source, 1, ahead), tag, out, n, stream and out_step == 1, None, ask_beside)
             unload(tag, place, out_step, n, s_out)
     if stream:
         fence()
