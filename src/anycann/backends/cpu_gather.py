@@ -40,7 +40,7 @@ from anycann.backends.cpu_threads import partitioned
 from anycann.backends.loops import LINE
 from anycann.tensor import Tensor
 
-__all__ = ["GRAIN", "MOST_ROWS", "row_address", "sums_of_rows", "zero"]
+__all__ = ["GRAIN", "MOST_ROWS", "ask_ends", "row_address", "sums_of_rows", "zero"]
 
 MOST_ROWS = 512  # of a sum
 GRAIN = 1 << 15  # elements worth a thread
@@ -62,6 +62,15 @@ def row_address(base: int, index: int, stride: int, size: int) -> int:
     """Where a row begins; 64-bit, for an index of 32 bits times a stride may need more."""
     place: int = base + types.int64(index) * stride * size
     return place
+
+
+@device
+def ask_ends(target: int, n: int) -> None:
+    """Ask for the lines of n bytes that are written in parts; what goes past the caches would wait for them."""
+    if target & 63 != 0:
+        prefetch(target)
+    if (target + n) & 63 != 0:
+        prefetch(target + n)
 
 
 @apart

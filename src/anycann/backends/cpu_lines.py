@@ -28,9 +28,10 @@ from anycann.backends.cpu_simd import (
     store1_i32,
     store1_i64,
     store_stream,
+    store_tail,
 )
 
-__all__ = ["LINES", "PAIR", "begin_lines", "carried_on", "end_of", "finish_lines", "keep_lines", "put_pair", "sweep_lines"]
+__all__ = ["LINES", "PAIR", "begin_lines", "carried_on", "end_of", "finish_lines", "keep_lines", "put_head", "put_pair", "sweep_lines"]
 
 LINES = 128  # bytes of that memory
 PAIR = 2 * LANES
@@ -64,6 +65,24 @@ def put_pair(tag: Tag, out: int, i: int, low: Any, high: Any, carried: tuple[Any
     `lines`: as whole lines past the caches, the first k words of which are the last ones of `before`.
     """
     return _put_single if tag == F32 else _put_half
+
+
+def _head_single(tag: Tag, out: int, low: Any, high: Any, k: int) -> Any:
+    store_tail(F32, out, 0, low, LANES - k)
+    store_stream(F32, out - 4 * k, LANES, from_bits(joined(bits(low), bits(high), k)))
+    return bits(high)
+
+
+def _head_half(tag: Tag, out: int, low: Any, high: Any, k: int) -> Any:
+    packed = pack(tag, low, high)
+    store_tail(F32, out, 0, from_bits(packed), LANES - k)
+    return packed
+
+
+@by_tag
+def put_head(tag: Tag, out: int, low: Any, high: Any, k: int) -> Any:
+    """Begin with 32 elements behind the first k words of a line, which are left alone, and return their last 64 bytes."""
+    return _head_single if tag == F32 else _head_half
 
 
 @device

@@ -7,7 +7,7 @@ from numba import types
 
 from anycann.backends.cpu import apart, device
 from anycann.backends.cpu_blocks import AHEAD, copy_run, stack, streams
-from anycann.backends.cpu_gather import GRAIN, row_address
+from anycann.backends.cpu_gather import GRAIN, ask_ends, row_address
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
@@ -120,15 +120,6 @@ def _copy(target: int, source: int, n: int, stream: bool) -> None:
             store(F32, target + i, 0, load(F32, source + i, 0))
 
 
-@device
-def _prefetch_ends(target: int, n: int) -> None:
-    """The lines of n bytes that are written in parts; what goes past the caches would wait for them."""
-    if target & 63 != 0:
-        prefetch(target)
-    if (target + n) & 63 != 0:
-        prefetch(target + n)
-
-
 @partitioned
 def _copy_rows(
     p_tokens: int,
@@ -151,7 +142,7 @@ def _copy_rows(
     for token in range(start, stop):
         source = row_address(p_tokens, token, token_stride, size)
         for i in range((token + 1) * k, min(stop, token + 2) * k):
-            _prefetch_ends(row_address(p_out, load1_i32(p_places, i * place_stride), out_stride, size), width * size)
+            ask_ends(row_address(p_out, load1_i32(p_places, i * place_stride), out_stride, size), width * size)
         for i in range(token * k, (token + 1) * k):
             place = load1_i32(p_places, i * place_stride)
             if place >= rows:

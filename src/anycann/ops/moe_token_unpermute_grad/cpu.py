@@ -24,7 +24,8 @@ from anycann.backends.cpu_blocks import (
     sweep,
     unload,
 )
-from anycann.backends.cpu_gather import GRAIN, MOST_ROWS, row_address, zero
+from anycann.backends.cpu_gather import GRAIN, MOST_ROWS, ask_ends, row_address, zero
+from anycann.backends.cpu_lines import PAIR, finish_lines, keep_lines, put_head, put_pair
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     LANES,
@@ -39,6 +40,7 @@ from anycann.backends.cpu_simd import (
     load_tail,
     select,
     splat,
+    splat_i,
     store,
     store1_f64,
     store1_i64,
@@ -55,7 +57,6 @@ from anycann.ops.moe_token_unpermute_grad.spec import RUN_H
 __all__ = ["plan"]
 
 _SUMS = 8 * (MOST_ROWS + LANES)  # bytes of the sums of a token, and what `store_sums` may read beyond them
-_PAIR = 2 * LANES
 
 
 @whole
@@ -70,29 +71,36 @@ def _last_names(p_indices: int, stride: int, entries: int, rows: int, last: int)
 
 
 @device
-def _run(tag: Tag, grad: int, row: int, ahead: int, weight: float, out: int, first: int, n: int, stream: bool) -> Any:
+def _run(
+    tag: Tag, grad: int, row: int, ahead: int, weight: float, out: int, first: int, n: int, before: Any, k: int, lines: bool
+) -> tuple[Any, Any]:
     """Elements [first, first + n) of a row, at most RUN_H: out = grad * weight, and the lanes of the sum of grad * row.
 
-    ahead: bytes from this row to what is asked for.
+    ahead: bytes from this row to what is asked for. `lines`: out, k words behind the beginning of a line, is written as whole lines past
+    the caches; then `before` is what `put_pair` returned last, and is returned as well.
     """
-    run, end, later = splat(-0.0), first + n - n % _PAIR, (tag, row, 1, ahead)
-    for i in range(first, end, _PAIR):
+    run, end, later = splat(-0.0), first + n - n % PAIR, (tag, row, 1, ahead)
+    for i in range(first, end, PAIR):
         ask_beside(later, i, types.intp(0))
         ask_beside(later, i + LANES, types.intp(1))
         low, high = load(tag, grad, i), load(tag, grad, i + LANES)
         run = run + low * load(tag, row, i) + high * load(tag, row, i + LANES)
         low, high = settled_pair(tag, low * weight, high * weight)
-        if stream:
-            store_line(tag, out, i, low, high)
-        else:
+        if not lines:
             store(tag, out, i, low)
             store(tag, out, i + LANES, high)
+        elif k == 0:
+            store_line(tag, out, i, low, high)
+        elif i == 0:
+            before = put_head(tag, out, low, high, k)
+        else:
+            before = put_pair(tag, out, i, low, high, (before, k), lines, False)
     for i in range(end, first + n, LANES):
         m = min(LANES, first + n - i)
         part = load_tail(tag, grad, i, m)
         run = run + select(iota() < types.int32(m), part * load_tail(tag, row, i, m), splat(-0.0))
         store_tail(tag, out, i, settled(tag, part * weight), m)
-    return run
+    return run, before
 
 
 @apart
@@ -116,16 +124,23 @@ def _copy(
     ahead: bytes from this row to the next one.
     """
     size, total = itemsize(tag), widen(splat(-0.0 if width > 0 else 0.0))
-    for d in range(0, width, BLOCK):
-        n = min(BLOCK, width - d)
+    block = width if grad_step == row_step == 1 and (out_step == 1 and decides) else min(BLOCK, width)
+    lines = stream and decides and out_step == 1 and place & 3 == 0 and PAIR <= width == block
+    k, before, d = (place & 63) >> 2, splat_i(0), 0 * width
+    while d < width:
+        n = min(block, width - d)
         p_grad = run_in(tag, grad + d * grad_step * size, grad_step, n, scratch[0])
         p_row = run_in(tag, row + d * row_step * size, row_step, n, scratch[1])
         out = run_out(place + d * out_step * size, out_step, scratch[2]) if decides else scratch[2]
-        past = stream and decides and out_step == 1 and out & 63 == 0
         for first in range(0, n, RUN_H):
-            total = total + widen(_run(tag, p_grad, p_row, ahead, weight, out, first, min(RUN_H, n - first), past))
+            run, before = _run(tag, p_grad, p_row, ahead, weight, out, first, min(RUN_H, n - first), before, k, lines)
+            total = total + widen(run)
         if decides:
             unload(tag, place + d * out_step * size, out_step, n, scratch[2])
+        d += n
+    if lines:
+        keep_lines(scratch[0], before, place + (width - width % PAIR) * size, k)
+        finish_lines(scratch[0])
     result: float = sum_lanes(total)
     return result
 
@@ -154,7 +169,11 @@ def _weighted(
                 weight = load1(p_tag, p_probs, token * prob_strides[0] + i * prob_strides[1])
                 row, place = row_address(p_rows, index, row_strides[0], size), row_address(p_out, index, out_strides[0], size)
                 decides, other = load1_i64(last, index) == entry, load1_i32(p_indices, min(entry + 1, stop * k - 1) * index_stride)
-                ahead, step = row_address(p_rows, other, row_strides[0], size) - row if 0 <= other < rows else 0 * row, out_strides[1]
+                ahead, step = 0 * row, out_strides[1]
+                if 0 <= other < rows:
+                    ahead = row_address(p_rows, other, row_strides[0], size) - row
+                    if stream:
+                        ask_ends(row_address(p_out, other, out_strides[0], size), width * size)
                 total = _copy(tag, grad, grad_strides[1], row, row_strides[1], ahead, weight, place, step, decides, width, scratch, stream)
             store1_f64(sums, i, total)
         store_sums(p_tag, sums, 1, 0, row_address(p_probs_grad, token, prob_grad_strides[0], itemsize(p_tag)), prob_grad_strides[1], k)
@@ -184,8 +203,9 @@ def _rows(
         token = load1_i64(last, row)
         if token >= 0 and not copies:
             continue
-        for d in range(0, width, BLOCK):
-            n, place = min(BLOCK, width - d), row_address(p_out, row, out_stride, size) + d * out_step * size
+        block = max(1, width) if grad_step == out_step == 1 else types.intp(BLOCK)
+        for d in range(0, width, block):
+            n, place = min(block, width - d), row_address(p_out, row, out_stride, size) + d * out_step * size
             out = run_out(place, out_step, s_out)
             if token < 0:
                 sweep(zero, None, tag, out, n, False)
