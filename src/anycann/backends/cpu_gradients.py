@@ -28,6 +28,8 @@ from anycann.backends.cpu_simd import (
     load_tail,
     narrow,
     prefetch,
+    prefetch_far,
+    reads_ahead,
     select,
     splat,
     splat_d,
@@ -181,6 +183,15 @@ def keeps(tag: Tag, width: int) -> bool | None:
     return True if -(-width // LANES) * LANES * (8 if tag == F32 else 4) <= _KEPT else None
 
 
+@device
+def _ask(tag: Tag, address: int) -> None:
+    """Ask for what comes later: in float32, which fills the first cache, for the second where that is as near."""
+    if reads_ahead() and itemsize(tag) == 4:
+        prefetch_far(address)
+    else:
+        prefetch(address)
+
+
 @partitioned
 def gradients(
     tag: Tag,
@@ -252,8 +263,8 @@ def gradients(
                     columns = gamma, gamma + 4 * pitch
                 if p_out != 0:
                     for i in range(0, n - tail, LANES):
-                        prefetch(dy + i * itemsize(tag) + dy_ahead)
-                        prefetch(x + i * itemsize(tag) + x_ahead)
+                        _ask(tag, dy + i * itemsize(tag) + dy_ahead)
+                        _ask(tag, x + i * itemsize(tag) + x_ahead)
                         d, v = load(tag, dy, i), load(tag, x, i)
                         totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, full), splat(centre))
                         if sums is not None:
