@@ -61,11 +61,10 @@ from anycann.dtypes import DType
 from anycann.tensor import Tensor
 
 __all__ = [
-    "APART", "BELOW", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "begin_walk",
-    "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush", "following",
-    "layout", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in",
-    "run_in", "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload",
-    "words_of",
+    "APART", "BELOW", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "ask_line",
+    "begin_walk", "block_in", "block_out", "copy_block", "end_walk", "entries", "fetch", "fetch_entries", "fetch_only", "flush",
+    "following", "layout", "load_any", "near_rows", "nest_of", "offset_of", "once", "repeats", "room", "round_odd", "rows_in", "run_in",
+    "run_out", "settled", "settled_pair", "stack", "store_sums", "streams", "sweep", "tile_in", "unload", "words_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -434,6 +433,15 @@ def fetch(operand: Operand, i: int, m: int) -> Any:
     """The m <= 16 elements from i on, widened to float32."""
     tag, address, step, _ = operand
     return load_tail(tag, address, i * step, m)
+
+
+@device
+def ask_line(address: int, far: bool) -> None:
+    """Prefetch the line at an address; `far`: into the second cache only."""
+    if far:
+        prefetch_far(address)
+    else:
+        prefetch(address)
 
 
 @device

@@ -11,7 +11,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import apart, device
-from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, ask_line, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
@@ -27,7 +27,6 @@ from anycann.backends.cpu_simd import (
     load_tail,
     many_registers,
     prefetch,
-    prefetch_far,
     reads_ahead,
     splat,
     store,
@@ -125,10 +124,7 @@ def _sum(given: Any, i: int, m: int) -> Any:
 def _ask(tag: Tag, address: int, n: int, far: bool) -> None:
     """Ask for n elements, whole lines of them."""
     for line in range(0, n * itemsize(tag), LINE):
-        if far:
-            prefetch_far(address + line)
-        else:
-            prefetch(address + line)
+        ask_line(address + line, far)
 
 
 @device
@@ -200,7 +196,6 @@ def _add_rows(
     k: int,
     width: int,
     tile: int,
-    near: bool,
     stream: bool,
     start: int,
     stop: int,
@@ -210,6 +205,7 @@ def _add_rows(
     A tile is at most BLOCK columns if those of the results do not lie side by side.
     """
     size, lists, halves, scratch = itemsize(tag), stack(_TWO_LISTS), stack(_LIST), stack(SCRATCH)
+    near = rows * width * size < _NEAR
     far, asked = reads_ahead() and not near, not near or width * size < _PAGE
     many = many_registers() and (near or k <= _FEW)
     found, factors = lists + (start & 1) * _LIST, halves + (start & 1) * (_LIST // 2)
@@ -252,7 +248,6 @@ def _add_spread_rows(
     k: int,
     width: int,
     tile: int,
-    near: bool,
     stream: bool,
     start: int,
     stop: int,
@@ -294,11 +289,10 @@ def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: O
     beside = tensor.strides[1] == 1 or width == 1
     weighted = None if weights is None else (None, weights[1], *weights[0].strides)
     weights_type = types.none if weights is None else types.Tuple((tag_of(weights[0].dtype.name), types.intp, types.intp, types.intp))
-    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean, types.boolean
+    arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
-    near = rows * width * output.dtype.itemsize < _NEAR
     strides, stream = (*tensor.strides, *indices[0].strides, *output.strides), streams(output)
     tile = _tile(k, width, output.dtype.itemsize) if beside and output.strides[1] == 1 else BLOCK
     results, grain = output.shape[0], max(1, GRAIN // max(1, k * width))
     operands = None, source[1], indices[1], weighted, out[1]
-    program.add(entry, (*operands, *strides, rows, k, width, tile, near, stream), results, grain)
+    program.add(entry, (*operands, *strides, rows, k, width, tile, stream), results, grain)

@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import by_tag, device
-from anycann.backends.cpu_blocks import SCRATCH, WALK_SCRATCH, begin_walk, end_walk, stack, sweep
+from anycann.backends.cpu_blocks import SCRATCH, WALK_SCRATCH, ask_line, begin_walk, end_walk, stack, sweep
 from anycann.backends.cpu_lines import LINES, begin_lines, finish_lines, sweep_lines
 from anycann.backends.cpu_rows import RECORD, ahead_of, joins, piece_in, piece_out, put_piece, step_of, weights
 from anycann.backends.cpu_simd import (
@@ -27,8 +27,6 @@ from anycann.backends.cpu_simd import (
     load1,
     load_tail,
     narrow,
-    prefetch,
-    prefetch_far,
     reads_ahead,
     select,
     splat,
@@ -183,15 +181,6 @@ def keeps(tag: Tag, width: int) -> bool | None:
     return True if -(-width // LANES) * LANES * (8 if tag == F32 else 4) <= _KEPT else None
 
 
-@device
-def _ask(tag: Tag, address: int) -> None:
-    """Ask for what comes later: in float32, which fills the first cache, for the second where that is as near."""
-    if reads_ahead() and itemsize(tag) == 4:
-        prefetch_far(address)
-    else:
-        prefetch(address)
-
-
 @partitioned
 def gradients(
     tag: Tag,
@@ -231,6 +220,7 @@ def gradients(
     w_dy, w_x, w_out, w_scaled = words, words + RECORD, words + 2 * RECORD, words + 3 * RECORD
     dy_step, x_step, out_step, scaled_step = step_of(tag, w_dy), step_of(tag, w_x), types.intp(0), types.intp(0)
     dy_ahead, x_ahead = ahead_of(tag, w_dy, width), ahead_of(tag, w_x, width)
+    far = reads_ahead() and itemsize(tag) == 4  # rows of float32 fill the first cache
     if p_out != 0:
         out_step = step_of(tag, w_out)
     if p_scaled is not None:
@@ -263,8 +253,8 @@ def gradients(
                     columns = gamma, gamma + 4 * pitch
                 if p_out != 0:
                     for i in range(0, n - tail, LANES):
-                        _ask(tag, dy + i * itemsize(tag) + dy_ahead)
-                        _ask(tag, x + i * itemsize(tag) + x_ahead)
+                        ask_line(dy + i * itemsize(tag) + dy_ahead, far)
+                        ask_line(x + i * itemsize(tag) + x_ahead, far)
                         d, v = load(tag, dy, i), load(tag, x, i)
                         totals = _summed(tag, totals, kept, begin + i, d, v, weights(tag, weight, begin + i, full), splat(centre))
                         if sums is not None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from anycann.backends.cpu import device
+from anycann.backends.cpu_blocks import ask_line
 from anycann.backends.cpu_program import parallel
-from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, prefetch, prefetch_far, store, store_stream
+from anycann.backends.cpu_simd import F32, LANES, fence, load, load1_i64, store, store_stream
 from anycann.backends.cpu_threads import PartitionedKernel, partitioned
 from anycann.bench import machine
 from anycann.bench.timing import Spread, foretold, round_robin, spread
@@ -66,14 +66,6 @@ class Ceiling:
         }
 
 
-@device
-def _ask(address: int, far: bool) -> None:
-    if far:
-        prefetch_far(address)
-    else:
-        prefetch(address)
-
-
 @partitioned
 def _copy(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
@@ -83,7 +75,7 @@ def _copy(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int
 @partitioned
 def _copy_past(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
-        _ask(a + 4 * i + ahead, far)
+        ask_line(a + 4 * i + ahead, far)
         store_stream(F32, out, i, load(F32, a, i))
     fence()
 
@@ -97,8 +89,8 @@ def _triad(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: in
 @partitioned
 def _triad_past(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int) -> None:
     for i in range(start * LANES, stop * LANES, LANES):
-        _ask(a + 4 * i + ahead, far)
-        _ask(b + 4 * i + ahead, far)
+        ask_line(a + 4 * i + ahead, far)
+        ask_line(b + 4 * i + ahead, far)
         store_stream(F32, out, i, load(F32, a, i) + 3.0 * load(F32, b, i))
     fence()
 
@@ -109,7 +101,7 @@ def _read(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop: int
     s0 = s1 = s2 = s3 = load(F32, a, i)
     while i + BLOCK * LANES <= stop * LANES:
         for k in range(BLOCK):
-            _ask(a + 4 * i + LINE * k + ahead, far)
+            ask_line(a + 4 * i + LINE * k + ahead, far)
         s0 = s0 + load(F32, a, i)
         s1 = s1 + load(F32, a, i + LANES)
         s2 = s2 + load(F32, a, i + 2 * LANES)
@@ -124,8 +116,8 @@ def _read_two(a: int, b: int, out: int, ahead: int, far: bool, start: int, stop:
     s0 = s1 = s2 = s3 = load(F32, a, i)
     while i + 2 * LANES <= stop * LANES:
         for k in range(2):
-            _ask(a + 4 * i + LINE * k + ahead, far)
-            _ask(b + 4 * i + LINE * k + ahead, far)
+            ask_line(a + 4 * i + LINE * k + ahead, far)
+            ask_line(b + 4 * i + LINE * k + ahead, far)
         s0 = s0 + load(F32, a, i)
         s1 = s1 + load(F32, b, i)
         s2 = s2 + load(F32, a, i + LANES)
@@ -146,7 +138,7 @@ def _rows(a: int, places: int, out: int, lines: int, many: int, ahead: int, next
             for k in range(many):
                 soon = a + load1_i64(listed, k + next_row * many) + 4 * i + ahead
                 for line in range(BLOCK):
-                    _ask(soon + LINE * line, far)
+                    ask_line(soon + LINE * line, far)
             for k in range(1, many):
                 source = a + load1_i64(listed, k)
                 s0 = s0 + load(F32, source, i)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import device
-from anycann.backends.cpu_blocks import AHEAD, BELOW, LAYOUT, Held, near_rows, nest_of, offset_of, rows_in, stack, store_sums
+from anycann.backends.cpu_blocks import AHEAD, BELOW, LAYOUT, Held, ask_line, near_rows, nest_of, offset_of, rows_in, stack, store_sums
 from anycann.backends.cpu_columns import start_sums
 from anycann.backends.cpu_math import add_product
 from anycann.backends.cpu_program import Program
@@ -29,7 +29,6 @@ from anycann.backends.cpu_simd import (
     load_f64,
     load_split,
     prefetch,
-    prefetch_far,
     reads_ahead,
     splat,
     store,
@@ -92,12 +91,9 @@ def _add_pair(
     for _ in range(count):
         if x_ahead != 0:
             for line in range(i * itemsize(tag), (i + _PAIR) * itemsize(tag), _LINE):
-                if count == 1 and not reads_ahead():
-                    prefetch(x + x_ahead + line)
-                    prefetch(dy + dy_ahead + line)
-                else:
-                    prefetch_far(x + x_ahead + line)
-                    prefetch_far(dy + dy_ahead + line)
+                far = count != 1 or reads_ahead()
+                ask_line(x + x_ahead + line, far)
+                ask_line(dy + dy_ahead + line, far)
         (d0, d1), (x0, x1) = load_split(tag, dy, i, m), load_split(tag, x, i, m)
         g0, g1 = add_product(tag, g0, d0, x0), add_product(tag, g1, d1, x1)
         b0, b1 = b0 + d0, b1 + d1

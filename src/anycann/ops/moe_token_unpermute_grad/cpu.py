@@ -124,7 +124,7 @@ def _copy(
     ahead: bytes from this row to the next one.
     """
     size, total = itemsize(tag), widen(splat(-0.0 if width > 0 else 0.0))
-    block = width if grad_step == row_step == 1 and (out_step == 1 and decides) else min(BLOCK, width)
+    block = width if grad_step == row_step == out_step == 1 and decides else min(BLOCK, width)
     lines = stream and decides and out_step == 1 and place & 3 == 0 and PAIR <= width == block
     k, before, d = (place & 63) >> 2, splat_i(0), 0 * width
     while d < width:
@@ -199,11 +199,11 @@ def _rows(
 ) -> None:
     """Rows [start, stop) of the gradient: 0 if no index names them, else with `copies` the gradient of the token that does."""
     size, s_grad, s_out = itemsize(tag), stack(SCRATCH), stack(SCRATCH)
+    block = max(1, width) if grad_step == out_step == 1 else types.intp(BLOCK)
     for row in range(start, stop):
         token = load1_i64(last, row)
         if token >= 0 and not copies:
             continue
-        block = max(1, width) if grad_step == out_step == 1 else types.intp(BLOCK)
         for d in range(0, width, block):
             n, place = min(block, width - d), row_address(p_out, row, out_stride, size) + d * out_step * size
             out = run_out(place, out_step, s_out)
