@@ -11,7 +11,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import apart, device
-from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, ask_line, fetch, run_in, run_out, stack, streams, sweep, unload
+from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
     F32,
@@ -27,6 +27,7 @@ from anycann.backends.cpu_simd import (
     load_tail,
     many_registers,
     prefetch,
+    prefetch_far,
     reads_ahead,
     splat,
     store,
@@ -124,7 +125,10 @@ def _sum(given: Any, i: int, m: int) -> Any:
 def _ask(tag: Tag, address: int, n: int, far: bool) -> None:
     """Ask for n elements, whole lines of them."""
     for line in range(0, n * itemsize(tag), LINE):
-        ask_line(address + line, far)
+        if far:
+            prefetch_far(address + line)
+        else:
+            prefetch(address + line)
 
 
 @device
