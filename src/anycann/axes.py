@@ -24,6 +24,11 @@ def is_group(axis: str) -> bool:
 
 
 @functools.cache
+def _groups(pattern: Pattern) -> tuple[str, ...]:
+    return tuple([axis for axis in pattern if is_group(axis)])
+
+
+@functools.cache
 def fits_rank(pattern: Pattern, rank: int) -> bool:
     """Whether a tensor of this rank can have the pattern."""
     least = sum(not is_group(axis) for axis in pattern)
@@ -47,16 +52,18 @@ def divided(pattern: Pattern, shape: tuple[int, ...], known: Mapping[str, Any]) 
 
     Of several groups, all but one must be known: the first that is not known, or else the first, takes what the others leave.
     """
-    groups = [axis for axis in pattern if is_group(axis)]
-    free = next((axis for axis in groups if axis not in known), groups[0] if groups else None)
-    rest = len(shape) - sum(0 if axis == free else len(known[axis]) if is_group(axis) else 1 for axis in pattern)
-    if rest < 0 or (free is None and rest):
+    groups = _groups(pattern)
+    if not groups:
+        return dict(zip(pattern, shape, strict=True)) if len(pattern) == len(shape) else None
+    free = next((axis for axis in groups if axis not in known), groups[0])
+    rest = len(shape) - sum([0 if axis == free else len(known[axis]) if axis in groups else 1 for axis in pattern])
+    if rest < 0:
         return None
     found: dict[str, Any] = {}
     place = 0
     for axis in pattern:
-        count = rest if axis == free else len(known[axis]) if is_group(axis) else 1
-        found[axis] = shape[place : place + count] if is_group(axis) else shape[place]
+        count = rest if axis == free else len(known[axis]) if axis in groups else 1
+        found[axis] = shape[place : place + count] if axis in groups else shape[place]
         place += count
     return found
 

@@ -11,7 +11,7 @@ from anycann.axes import broadcast
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 from anycann.products import Product
-from anycann.spec import BUILTINS, Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, When, compiled
+from anycann.spec import Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, When, compiled
 from anycann.spec import Tensor as Param
 from anycann.tensor import ABSENT, ND, Tensor, out_of_storage, strides_like
 
@@ -41,7 +41,7 @@ class Call:
 
     def get(self, name: str) -> Tensor | None:
         """A tensor, or None if it is absent."""
-        found = next(tensor for param, tensor in zip(self.spec.tensors, self.tensors, strict=True) if param.name == name)
+        found = self.tensors[self.spec.numbers[name]]
         return None if found is ABSENT else found
 
 
@@ -64,6 +64,8 @@ class _Binding:
         self.product, self.names, self.superset, self.allocate = product, names, superset, allocate
         self.axes: dict[str, Any] = {}
         self.origin: dict[str, str] = {}
+        self.known = {attr.alias or attr.name: attrs[attr.name] for attr in spec.attrs}  # what expressions may name
+        self.known |= {param.name: self.tensors[param.name] is not None for param in spec.inputs if param.optional}
 
     def refuse(self, code: int, name: str, text: str, mend: str) -> NoReturn:
         raise AclnnError(code, self.api, f"{self.shown(name)} {text}. {mend}")
@@ -85,14 +87,12 @@ class _Binding:
             raise RuntimeError(f"{self.api}: {name} is read before it is there; the specification's stages are out of order")
         return tensor
 
-    def known(self) -> dict[str, Any]:
-        """What expressions may name."""
-        values: dict[str, Any] = {axis.removeprefix("*"): size for axis, size in self.axes.items()}
-        values |= {attr.alias or attr.name: self.attrs[attr.name] for attr in self.spec.attrs}
-        return values | {param.name: self.tensors[param.name] is not None for param in self.spec.tensors if param.optional}
+    def name_axis(self, axis: str, size: Any, origin: str) -> None:
+        self.axes[axis], self.origin[axis] = size, origin
+        self.known.setdefault(axis.removeprefix("*"), size)  # an attribute of that name is the same
 
     def value_of(self, expression: str) -> Any:
-        return eval(compiled(expression), {"__builtins__": BUILTINS, **self.spec.functions}, self.known())
+        return eval(compiled(expression), self.spec.scope, self.known)
 
     # The stages, in the framework's order; `describe` below says each in words.
 
@@ -197,11 +197,10 @@ class _Binding:
             self.check_attr(attr)
         for attr in self.spec.attrs:
             if any(attr.alias in param.axes for param in self.spec.tensors):
-                self.axes[attr.alias], self.origin[attr.alias] = self.attrs[attr.name], self.shown(attr.name)
-        lets = [rule for rule in self.spec.rules if isinstance(rule, Let)]
-        late = {let.axis for let in lets} - self.spec.early
-        for let in lets:
-            if let.axis in self.spec.early:
+                self.name_axis(attr.alias, self.attrs[attr.name], self.shown(attr.name))
+        late = self.spec.late
+        for let in self.spec.lets:
+            if let.axis not in late:
                 self.let(let)
         for param in self.spec.inputs:
             self.match(param, skip=late)
@@ -218,17 +217,16 @@ class _Binding:
             self.check_output_shape(param)
 
     def let(self, rule: Let) -> None:
-        self.axes[rule.axis], self.origin[rule.axis] = self.value_of(rule.expression), self.spelled(rule.sentence)
+        self.name_axis(rule.axis, self.value_of(rule.expression), self.spelled(rule.sentence))
 
-    def absent_axes(self, late: set[str]) -> None:
+    def absent_axes(self, late: frozenset[str]) -> None:
         """Axes that only tensors have that are absent."""
         for param in self.spec.inputs:
             for axis in param.axes if self.tensors[param.name] is None else ():
                 if axis not in self.axes and axis not in late:
-                    self.axes[axis] = () if patterns.is_group(axis) else 1
-                    self.origin[axis] = f"as {self.shown(param.name)} is absent"
+                    self.name_axis(axis, () if patterns.is_group(axis) else 1, f"as {self.shown(param.name)} is absent")
 
-    def match(self, param: Param, skip: frozenset[str] | set[str] = frozenset()) -> None:
+    def match(self, param: Param, skip: frozenset[str] = frozenset()) -> None:
         """Give the named axes of an input their sizes, or compare them."""
         tensor = self.tensors[param.name]
         pattern = None if tensor is None else next((p for p in param.patterns if patterns.fits_rank(p, len(tensor.shape))), None)
@@ -242,7 +240,7 @@ class _Binding:
                 self.mismatch(param, pattern, f"Make its {axis} {self.axes[axis]}.")
         for axis, size in (dict.fromkeys(param.axes, 1) | sizes).items():  # axes of other patterns are 1
             if axis not in skip and axis not in self.axes:
-                self.axes[axis], self.origin[axis] = size, f"from {self.shown(param.name)}"
+                self.name_axis(axis, size, f"from {self.shown(param.name)}")
 
     def mismatch(self, param: Param, pattern: patterns.Pattern, mend: str) -> NoReturn:
         bound = self.bound(axis for axis in pattern if axis in self.axes)
@@ -340,8 +338,8 @@ class _Binding:
     def check_rule(self, rule: Rule) -> None:
         condition = rule.superset if self.superset and rule.superset is not None else rule.condition
         if condition and not self.value_of(condition):
-            known = self.known()
-            got = ", ".join(f"{name} = {known[name]}" for name in dict.fromkeys(compiled(condition).co_names) if name in known)
+            known = [name for name in dict.fromkeys(compiled(condition).co_names) if name in self.known]
+            got = ", ".join(f"{name} = {self.known[name]}" for name in known)
             self.refuse(
                 rule.code,
                 rule.parameter,

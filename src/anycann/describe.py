@@ -18,9 +18,7 @@ def shape_words(spec: OpSpec, param: Tensor) -> str:
     """[T, H], [..., H], any shape, the broadcast of others, or which of these a condition chooses."""
     if isinstance(param.shape, When):
         return f"{_shape(param.shape.then)} if {param.shape.condition}, else {_shape(param.shape.otherwise)}"
-    elsewhere = {axis for other in spec.tensors if other is not param for axis in other.axes} | {
-        rule.axis for rule in spec.rules if isinstance(rule, Let)
-    }
+    elsewhere = {axis for other in spec.tensors if other is not param for axis in other.axes} | {let.axis for let in spec.lets}
     if len(param.axes) == 1 and axes.is_group(param.axes[0]) and not elsewhere.intersection(param.axes):
         return _ANY_SHAPE
     return _shape(param.shape)

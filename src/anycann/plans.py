@@ -13,7 +13,7 @@ from anycann.bind import Call, Launch
 from anycann.keys import SEQUENCES, SIMPLE
 from anycann.locks import loading
 from anycann.products import Product
-from anycann.tensor import ABSENT, address_of, maker_like, strides_like, torch_kinds
+from anycann.tensor import ABSENT, Tensor, address_of, maker_like, strides_like, torch_kinds
 from anycann.torch_match import dispatch_modes, torch_matcher
 
 __all__ = ["ALIGNMENT", "Plan", "Repeated", "aligned_bytes"]
@@ -52,26 +52,31 @@ class Plan:
         self._repeated: Repeated | None = None
         self._suits: bool | None = None  # whether calls can be recognised; None: not known yet
         self.device = device
-        self.layouts = tuple([tensor.layout() for tensor in call.tensors])
-        there = [i for i, tensor in enumerate(call.tensors) if tensor is not ABSENT]
-        self.absent = () if len(there) == len(call.tensors) else tuple([tensor is ABSENT for tensor in call.tensors])
-        outputs = call.tensors[-len(self.spec.outputs) :]
+        tensors, outputs = call.tensors, call.tensors[-len(self.spec.outputs) :]
+        self._lie = [(tensor.dtype, tensor.shape, tensor.strides) for tensor in tensors]
+        there = [i for i, tensor in enumerate(tensors) if tensor is not ABSENT]
+        self.absent = () if len(there) == len(tensors) else tuple([tensor is ABSENT for tensor in tensors])
         self.results = tuple(
             [None if tensor is ABSENT else (tensor.shape, strides_like(tensor.shape, [tensor]), tensor.dtype) for tensor in outputs]
         )
-        spans = [layout.bytes_touched() for layout in self.layouts]
+        self.spans = spans = [tensor.bytes_spanned() for tensor in tensors]
         self.bytes = sum([high - low for low, high in spans])
-        places = {output: [i for i in there if self.spec.tensors[i].output == output] for output in (False, True)}
-        self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in places[True] for i in places[False]])
-        pairs = [(i, o) for o in places[True] for i in places[True] if i < o]  # of outputs: they meet within a distance
+        first = len(tensors) - len(outputs)
+        inputs, written = [i for i in there if i < first], [i for i in there if i >= first]
+        self._pairs = tuple([(*spans[i], *spans[o], i, o, self._may_coincide(i, o)) for o in written for i in inputs])
+        pairs = [(i, o) for o in written for i in written if i < o]  # of outputs: they meet within a distance
         self._apart_at: list[int] = []  # addresses at which outputs are known to share no memory
         self._outputs = tuple([(spans[o][0] - spans[i][1], spans[o][1] - spans[i][0], i, o) for i, o in pairs])
         runner = getattr(launch, "runner", None)  # of a program, which looks for itself whether operands meet
         self._apart_at_once: Callable[[tuple[int, ...]], bool] | None = None if runner is None else runner(self._pairs)
 
+    @functools.cached_property
+    def layouts(self) -> tuple[Tensor, ...]:
+        """The tensors without their memory: first elements at address 0."""
+        return tuple([Tensor(0, *lies) for lies in self._lie])
+
     def _may_coincide(self, i: int, o: int) -> bool:
-        a, b = self.layouts[i], self.layouts[o]
-        return self.spec.elementwise and (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)
+        return self.spec.elementwise and self._lie[i] == self._lie[o]
 
     def recognition(self, is_attr: tuple[bool, ...], values: tuple[Any, ...], outs: tuple[Any, ...], product: Product) -> "Repeated | None":
         """What recognises calls like this one; made once, when a kept plan is used again. Calls of one plan have one kind of arrays."""
@@ -185,15 +190,16 @@ class Repeated:
         self.modes: Callable[[], int] | None = None  # how many of torch's dispatch modes are in force
         if type(first) is np.ndarray:
             with loading:
-                from anycann.backends.match import Matcher, Program
+                from anycann.backends.match import Arrays, Matcher, Program
 
             there = [i for i, absent in enumerate(self.absent or (False,) * len(arrays)) if not absent]
-            matcher = Matcher(given, arrays, len(inputs), there, nothing)
+            known = Arrays(given, arrays, len(inputs), there, plan.spans)
+            matcher = Matcher(given, known, nothing)
             self.match, self.launch = matcher.addresses, plan.launch
             if isinstance(plan.launch, Program):
                 self.run_alike = functools.partial(plan.lend_workspace, matcher.launch(plan.launch))
                 if not self.made or max(out.nbytes for out in given[len(values) :] if out is not None) < buffers.POOLED_FROM:
-                    exact = Matcher(given, arrays, len(inputs), there, nothing + fixed)
+                    exact = Matcher(given, known, nothing + fixed)
                     self.at_once = functools.partial(plan.lend_workspace, exact.launch(plan.launch))
         else:
             self.match = _picking(torch_matcher([given[i] for i in arrays]), arrays, nothing)

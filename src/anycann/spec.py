@@ -211,6 +211,11 @@ class OpSpec:
         return tuple(param for param in self.params if isinstance(param, Tensor))
 
     @functools.cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the tensors among themselves."""
+        return {param.name: number for number, param in enumerate(self.tensors)}
+
+    @functools.cached_property
     def tensor_places(self) -> tuple[int, ...]:
         """The places of the tensors among the parameters."""
         return tuple(place for place, param in enumerate(self.params) if isinstance(param, Tensor))
@@ -237,13 +242,26 @@ class OpSpec:
         return tuple(attr for attr in self.attrs if (attr.alias or attr.name) in used)
 
     @functools.cached_property
-    def early(self) -> frozenset[str]:
-        """The axes that attributes alone decide."""
+    def lets(self) -> tuple[Let, ...]:
+        return tuple(rule for rule in self.rules if isinstance(rule, Let))
+
+    @functools.cached_property
+    def late(self) -> frozenset[str]:
+        """The axes that are computed, but not from attributes alone."""
         known = {attr.alias or attr.name for attr in self.attrs} | {*self.functions, *BUILTINS}
-        lets = [rule for rule in self.rules if isinstance(rule, Let)]
-        return frozenset(let.axis for let in lets if known.issuperset(compiled(let.expression).co_names))
+        return frozenset(let.axis for let in self.lets if not known.issuperset(compiled(let.expression).co_names))
+
+    @functools.cached_property
+    def scope(self) -> dict[str, Any]:
+        """The functions that expressions may call."""
+        return {"__builtins__": BUILTINS, **self.functions}
 
     def dtypes(self, param: Tensor, product: Product, superset: bool = False) -> tuple[str, ...]:
         """The support list of a tensor on a product."""
-        listed = param.dtypes + (param.superset if superset else ())
-        return tuple(name for name in listed if product.bf16 or name != "bfloat16")
+        return _listed(param, product.bf16, superset)
+
+
+@functools.cache
+def _listed(param: Tensor, bf16: bool, superset: bool) -> tuple[str, ...]:
+    listed = param.dtypes + (param.superset if superset else ())
+    return tuple([name for name in listed if bf16 or name != "bfloat16"])

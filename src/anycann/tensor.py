@@ -118,18 +118,19 @@ class Tensor:
                 high += reach
         return low, high
 
-    def layout(self) -> "Tensor":
-        """The tensor without its memory: element (0, 0, …) at address 0."""
-        return Tensor(0, self.dtype, self.shape, self.strides, writable=self.writable)
-
     def at(self, start: int) -> "Tensor":
         """The same layout with element (0, 0, …) at an address."""
-        return Tensor(start, self.dtype, self.shape, self.strides, writable=self.writable)
+        return Tensor(start, self.dtype, self.shape, self.strides)
+
+    def bytes_spanned(self) -> tuple[int, int]:
+        """The first byte of the elements and the one past their last byte, counted from element (0, 0, …)."""
+        low, high = self.span()
+        return low * self.dtype.itemsize, (high + 1) * self.dtype.itemsize
 
     def bytes_touched(self) -> tuple[int, int]:
         """First byte address of the elements and the one past their last byte."""
-        low, high = self.span()
-        return self.start + low * self.dtype.itemsize, self.start + (high + 1) * self.dtype.itemsize
+        low, high = self.bytes_spanned()
+        return self.start + low, self.start + high
 
 
 ABSENT = Tensor(0, dtypes.DTYPES["bool"], (0,), (1,))  # stands where no tensor was passed: without elements, at address 0
@@ -193,12 +194,12 @@ def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: objec
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask an operator would ignore: pass {name}.filled(value)")
     dtype = dtypes.by_numpy(array.dtype) or dtypes.unknown(str(array.dtype), array.dtype.itemsize)
-    size = dtype.itemsize
-    strides = tuple([step // size if count > 1 else 1 for step, count in zip(array.strides, array.shape, strict=True)])
-    if any(step % size for step, count in zip(array.strides, array.shape, strict=True) if count > 1):
+    size, shape, steps = dtype.itemsize, array.shape, array.strides
+    strides = tuple([step // size if count > 1 else 1 for step, count in zip(steps, shape, strict=True)])
+    if any(step % size for step, count in zip(steps, shape, strict=True) if count > 1):
         mend = "Pass np.ascontiguousarray(...)."
-        raise AclnnError(161002, api, f"{name} must have byte strides that are multiples of {size}; got {array.strides}. {mend}")
-    return Tensor(address_of(array), dtype, array.shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
+        raise AclnnError(161002, api, f"{name} must have byte strides that are multiples of {size}; got {steps}. {mend}")
+    return Tensor(address_of(array), dtype, shape, strides, writable=array.flags.writeable, owner=array if owner is None else owner)
 
 
 def _operator_in_torch(api: str) -> str:

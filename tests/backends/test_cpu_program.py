@@ -12,6 +12,7 @@ from numba.core.caching import NullCache
 
 import anycann
 from anycann import dtypes
+from anycann.backends.cpu import by_types
 from anycann.backends.cpu_blocks import Held
 from anycann.backends.cpu_program import ADDRESSES, Place, Program, clear, parallel
 from anycann.backends.cpu_simd import F32, Tag, load1_i64, store1, store1_f64, store1_i64
@@ -199,3 +200,11 @@ def test_calls_with_nine_arrays_are_recognised() -> None:
     assert latest.at_once((grad, x, (16,), mean, rstd, weight, grad, all_of, *outs)) == 0
     for found, result in zip(outs, expected, strict=True):
         np.testing.assert_array_equal(found, result)
+
+
+def test_code_is_made_once_for_the_same_types() -> None:
+    made: list[tuple[object, ...]] = []
+    for_types = by_types(lambda *kinds: made.append(kinds) or len(made))
+    assert [for_types(types.intp, types.float32) for _ in range(3)] == [1, 1, 1]
+    assert [for_types(types.float32, types.intp), for_types(types.intp), for_types()] == [2, 3, 4]
+    assert [for_types(object()) for _ in range(100)] == [*range(5, 105)]  # none takes the place of one that nobody else keeps

@@ -26,9 +26,10 @@ from numba.extending import overload
 from anycann import caches
 from anycann.locks import hold, loading
 
-__all__ = ["Kernel", "apart", "by_tag", "cache_folder", "device", "function", "kernel", "require_compiler"]
+__all__ = ["Kernel", "apart", "by_tag", "by_types", "cache_folder", "device", "function", "kernel", "require_compiler"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 if hasattr(ffi.lib, "_lock"):  # who compiles takes this one within the other
     hold(ffi.lib._lock)
@@ -149,6 +150,20 @@ def require_compiler() -> None:
         raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
 
 
+def by_types(made: Callable[..., R]) -> Callable[..., R]:
+    """Remember what was made for Numba types, by the very objects, which Numba has one of each: their hashes are computed in Python."""
+    known: dict[tuple[int, ...], tuple[R, tuple[object, ...]]] = {}
+
+    def for_types(*types: object) -> R:
+        key = tuple(map(id, types))
+        found = known.get(key)
+        if found is None:
+            known[key] = found = made(*types), types  # kept, so that no other object is taken for one
+        return found[0]
+
+    return for_types
+
+
 class Kernel:
     """A function compiled per tuple of Numba argument types; `for_types` gives the compiled entry, called with plain numbers.
 
@@ -161,8 +176,8 @@ class Kernel:
         self.result = result
         self.dispatcher = numba.njit(nogil=nogil, error_model="numpy", no_cpython_wrapper=not python, no_cfunc_wrapper=not python)(function)
         self.dispatcher._cache = _DiskCache(function)
-        self.for_types = functools.cache(self._compile)
-        self.address = functools.cache(self._address)
+        self.for_types = by_types(self._compile)
+        self.address = by_types(self._address)
 
     def _compile(self, *types: object) -> Callable[..., Any]:
         entry: Callable[..., Any] = self.dispatcher.compile(self.result(*types))

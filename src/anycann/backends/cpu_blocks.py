@@ -58,7 +58,7 @@ from anycann.backends.cpu_system import give_back, reserve
 from anycann.backends.cpu_tiles import transpose_tile, transposer
 from anycann.backends.loops import LINE, Part
 from anycann.dtypes import DType
-from anycann.tensor import Tensor
+from anycann.tensor import Tensor, address_of
 
 __all__ = [
     "APART", "BELOW", "BLOCK", "DIRECT", "LAYOUT", "SCRATCH", "SHORT", "WALK_SCRATCH", "Held", "Operand", "ask", "ask_beside", "ask_line",
@@ -109,7 +109,7 @@ class Held:
 
     def __init__(self, array: "np.ndarray[Any, Any]") -> None:
         self.array = array
-        self.address: int = array.__array_interface__["data"][0]
+        self.address = address_of(array)
 
 
 def layout(
@@ -120,8 +120,10 @@ def layout(
     across: what transposes tiles, or rows for `rows_in`: a `transposer`, and where neighbours of rows are.
     """
     nest = nest_of(strides, shape)
-    padded = nest + [(1, 0)] * (_MAX_DIMENSIONS - len(nest))
-    return [_CODES[dtype.name], len(nest), *(word for loop in padded for word in loop), *tile, *across]
+    words = [_CODES[dtype.name], len(nest)]
+    for loop in nest:
+        words += loop
+    return words + [1, 0] * (_MAX_DIMENSIONS - len(nest)) + [*tile, *across]
 
 
 def near_rows(tensor: Tensor, axes: int) -> list[int]:

@@ -7,7 +7,7 @@ arguments and runs each kernel, on this thread or shared with others. So a call 
 import itertools
 import operator
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,13 +48,17 @@ class Place:
         return Place(self.number, self.offset + offset)
 
 
-def _leaves(argument: Argument) -> Iterator[Any]:
+def _leaves(argument: Argument) -> list[Any]:
     """The numbers of an argument; None is known when kernels are compiled, and takes no word."""
-    if isinstance(argument, tuple):
-        for part in argument:
-            yield from _leaves(part)
-    elif argument is not None:
-        yield argument
+    if not isinstance(argument, tuple):
+        return [] if argument is None else [argument]
+    found = []
+    for part in argument:
+        if type(part) is tuple:
+            found += _leaves(part)
+        elif part is not None:
+            found.append(part)
+    return found
 
 
 class Program:

@@ -7,7 +7,6 @@ what others have left of theirs. So which thread runs which piece is left to cha
 """
 
 import atexit
-import functools
 import inspect
 import itertools
 import os
@@ -21,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from anycann.backends.cpu import Kernel, apart, device
+from anycann.backends.cpu import Kernel, apart, by_types, device
 from anycann.backends.cpu_blocks import stack
 from anycann.backends.cpu_llvm import DOUBLE, I8, I32, I64, Emit, Static, Value, operation
 from anycann.backends.cpu_simd import load1_i64, store1_i64
@@ -320,7 +319,7 @@ class PartitionedKernel:
 
         entry.__module__, entry.__qualname__ = function.__module__, function.__qualname__  # by which the disk cache knows it
         self.entry = Kernel(entry, python=False)
-        self.for_types = functools.cache(self._code)
+        self.for_types = by_types(self._code)
 
     def _code(self, *kinds: types.Type) -> Code:
         return Code(self.entry.address(types.CPointer(types.Tuple(kinds)), _INTP, _INTP), tuple(_floats(types.Tuple(kinds))))

@@ -51,7 +51,7 @@ def loops(tensors: Sequence[Tensor], shape: Sequence[int], free: bool = False) -
     found: list[tuple[int, ...]] = []
     for d in reversed(axes):
         steps = tuple([own[d] for own in padded])
-        if found and all(step == inner * sizes[-1] for step, inner in zip(steps, found[-1], strict=True)):
+        if found and steps == tuple([inner * sizes[-1] for inner in found[-1]]):
             sizes[-1] *= shape[d]
         else:
             sizes.append(shape[d])

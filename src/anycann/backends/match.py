@@ -19,9 +19,9 @@ from anycann.backends.cpu_program import ADDRESSES, ITEMS, Program, perform
 from anycann.backends.cpu_simd import load1_i32, load1_i64, store1_i64
 from anycann.backends.cpu_system import enter_python, leave_python
 from anycann.backends.cpu_threads import share
-from anycann.tensor import address_of, from_array
+from anycann.tensor import address_of
 
-__all__ = ["ARRAYS", "Matcher", "Program"]
+__all__ = ["ARRAYS", "Arrays", "Matcher", "Program"]
 
 ARRAYS = 12  # at most, inputs before outputs
 _FEW = 4
@@ -152,29 +152,43 @@ def _run(words: int, given: int, workspace: int, pool: int, most: int, recent: i
     return found
 
 
-class Matcher:
-    """Knows a call by its arguments: arrays at some places, inputs first, and objects at others that must be the very same.
+class Arrays:
+    """Arrays at some places among the arguments of a call, inputs first, in words.
 
-    `operands` are the arrays' numbers among the operands of the call. Objects are numbers, text, None, or tuples or lists of these.
+    `operands` are their numbers among the operands of the call, whose spans of bytes from their first elements are given.
     """
 
-    def __init__(self, given: Sequence[Any], arrays: Sequence[int], inputs: int, operands: Sequence[int], objects: Sequence[int]) -> None:
-        words = [id(np.ndarray), id(tuple), len(arrays), inputs, len(objects), 0, *arrays, *[0] * (ARRAYS - len(arrays))]
-        self._kept: list[Any] = []  # so that no other object takes an address that is written down
-        for i, (place, operand) in enumerate(zip(arrays, operands, strict=True)):
+    def __init__(
+        self, given: Sequence[Any], places: Sequence[int], inputs: int, operands: Sequence[int], spans: Sequence[tuple[int, int]]
+    ) -> None:
+        self.head = (len(places), inputs)
+        self.places = [*places, *[0] * (ARRAYS - len(places))]
+        self.words: list[int] = []
+        self.kept: list[Any] = []  # so that no other object takes an address that is written down
+        for i, (place, operand) in enumerate(zip(places, operands, strict=True)):
             array = given[place]
-            low, high = from_array(array, "array").layout().bytes_touched()
-            words += [id(array.dtype), array.ndim, i >= inputs, low, high, operand, *array.shape, *array.strides]
-            self._kept.append(array.dtype)
+            self.words += (id(array.dtype), array.ndim, i >= inputs, *spans[operand], operand, *array.shape, *array.strides)
+            self.kept.append(array.dtype)
+
+
+class Matcher:
+    """Knows a call by its arguments: arrays, and objects at other places that must be the very same.
+
+    Objects are numbers, text, None, or tuples or lists of these.
+    """
+
+    def __init__(self, given: Sequence[Any], arrays: Arrays, objects: Sequence[int]) -> None:
+        words = [id(np.ndarray), id(tuple), *arrays.head, len(objects), 0, *arrays.places, *arrays.words]
+        self._kept: list[Any] = [arrays.kept]
         for place in objects:
             value = given[place]
             if isinstance(value, (tuple, list)):
-                words += [place, id(type(value)), 1, len(value), *map(id, value)]
+                words += (place, id(type(value)), 1, len(value), *map(id, value))
                 self._kept += value
             else:
-                words += [place, id(value), 0, 0]
+                words += (place, id(value), 0, 0)
                 self._kept.append(value)
-        self._written, self._count = np.array(words, np.int64), len(arrays)
+        self._written, self._count = np.array(words, np.int64), arrays.head[0]
         self._words = address_of(self._written)
         self._find: Callable[[int, int], tuple[int, ...]] | None = None  # compiled when it is first used
 

@@ -20,7 +20,7 @@ from anycann.bind import Call, bind, broadcast
 from anycann.check.samples import arguments
 from anycann.dtypes import DType
 from anycann.runtime import Operator
-from anycann.spec import BUILTINS, Broadcast, Let, OpSpec, Tensor, When, compiled
+from anycann.spec import Broadcast, OpSpec, Tensor, When, compiled
 from anycann.tensor import Tensor as Described
 from anycann.tensor import from_array
 
@@ -79,7 +79,7 @@ def _is_broadcast(spec: OpSpec, param: Tensor, attrs: Mapping[str, Any]) -> bool
     shape = param.shape
     if isinstance(shape, When):
         known = {attr.alias or attr.name: attrs[attr.name] for attr in spec.attrs}
-        shape = shape.then if eval(compiled(shape.condition), {"__builtins__": BUILTINS}, known) else shape.otherwise
+        shape = shape.then if eval(compiled(shape.condition), spec.scope, known) else shape.otherwise
     return isinstance(shape, Broadcast)
 
 
@@ -96,7 +96,7 @@ def _splits(spec: OpSpec, inputs: Mapping[str, Array], attrs: Mapping[str, Any])
     if grouped and described(spec, {name: from_array(array, name) for name, array in inputs.items()}, attrs).axes[next(iter(first))]:
         places = {param.name: 0 for param in spec.tensors if first.issuperset(param.axes[:1])}
         yield _Split(next(array.shape[0] for name, array in inputs.items() if name in places), places)
-    computed = {rule.axis for rule in spec.rules if isinstance(rule, Let)}  # no slices of inputs that know nothing of them
+    computed = {let.axis for let in spec.lets}  # no slices of inputs that know nothing of them
     found = []
     for axis in dict.fromkeys(axis for param in spec.outputs for axis in param.axes if axis not in computed):
         places = {param.name: place for param in spec.tensors if (place := _place(axis, param)) is not None}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anycann.buffers import memory
 from anycann.plans import Plan
-from anycann.spec import Let, OpSpec, compiled
+from anycann.spec import OpSpec, compiled
 from anycann.tensor import Tensor
 
 __all__ = ["bits_of", "float_bits", "integer_bits", "limit_of", "rows_read", "strays"]
@@ -86,9 +86,9 @@ def _index_of(spec: OpSpec, place: int) -> int | None:
     rows = {pattern[0] for pattern in spec.tensors[place].patterns if len(pattern) > 1}
     for index, param in enumerate(spec.tensors):
         names = {*compiled(param.below).co_names} if param.below else set()
-        for rule in spec.rules:
-            if isinstance(rule, Let) and rule.axis in names:
-                names |= {*compiled(rule.expression).co_names}
+        for let in spec.lets:
+            if let.axis in names:
+                names |= {*compiled(let.expression).co_names}
         if rows & names:
             return index
     return None
