@@ -11,6 +11,7 @@ from typing import Any
 from numba import types
 
 from anycann.backends.cpu import apart, device
+from anycann.backends.cpu_across import columns_at_once, turned
 from anycann.backends.cpu_blocks import AHEAD, BLOCK, SCRATCH, fetch, run_in, run_out, stack, streams, sweep, unload
 from anycann.backends.cpu_program import Program
 from anycann.backends.cpu_simd import (
@@ -283,11 +284,25 @@ def _tile(k: int, width: int, size: int) -> int:
     return max(128, min(width, _CACHED // (k * size) // 32 * 32))
 
 
-def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: Operand | None, out: Operand, k: int) -> None:
-    """Make out[t] the sum of the rows of source that indices[t * k + i] name.
+def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: Operand | None, out: Operand, k: int) -> int:
+    """Make out[t] the sum of the rows of source that indices[t * k + i] name; how many bytes of workspace are used.
 
     `weights` has k columns; k is at most MOST_ROWS.
     """
+    (tensor, operand), (output, place), stream = source, out, streams(out[0])
+    pitch, size = columns_at_once(tensor), tensor.dtype.itemsize
+    if pitch == 0:
+        _add(program, source, indices, weights, out, k, stream)
+        return 0
+    for first, count in turned(program, tensor, operand, program.workspace):
+        rows = Tensor(0, tensor.dtype, (tensor.shape[0], count), (pitch, 1)), program.workspace
+        some = Tensor(0, output.dtype, (output.shape[0], count), output.strides), place + first * output.strides[1] * size
+        _add(program, rows, indices, weights, some, k, stream)
+    return tensor.shape[0] * pitch * size
+
+
+def _add(program: Program, source: Operand, indices: Operand, weights: Operand | None, out: Operand, k: int, stream: bool) -> None:
+    """The same, with rows read where they lie."""
     tensor, output = source[0], out[0]
     (rows, width), tag = tensor.shape, tag_of(output.dtype.name)
     beside = tensor.strides[1] == 1 or width == 1
@@ -295,7 +310,7 @@ def sums_of_rows(program: Program, source: Operand, indices: Operand, weights: O
     weights_type = types.none if weights is None else types.Tuple((tag_of(weights[0].dtype.name), types.intp, types.intp, types.intp))
     arguments = types.intp, types.intp, weights_type, *(types.intp,) * 10, types.boolean
     entry = (_add_rows if beside else _add_spread_rows).for_types(tag, *arguments)
-    strides, stream = (*tensor.strides, *indices[0].strides, *output.strides), streams(output)
+    strides = *tensor.strides, *indices[0].strides, *output.strides
     tile = _tile(k, width, output.dtype.itemsize) if beside and output.strides[1] == 1 else BLOCK
     results, grain = output.shape[0], max(1, GRAIN // max(1, k * width))
     operands = None, source[1], indices[1], weighted, out[1]

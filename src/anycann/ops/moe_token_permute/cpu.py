@@ -6,6 +6,7 @@ The sort counts the bytes in which experts, less the smallest of them, differ: u
 from numba import types
 
 from anycann.backends.cpu import apart, device
+from anycann.backends.cpu_across import columns_at_once, turned
 from anycann.backends.cpu_blocks import AHEAD, copy_run, stack, streams
 from anycann.backends.cpu_gather import GRAIN, ask_ends, row_address
 from anycann.backends.cpu_program import Program
@@ -157,17 +158,23 @@ def _copy_rows(
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """The workspace is that of the sort."""
+    """The workspace is that of the sort, and then of tokens that lie side by side in memory, some columns of them after the other."""
     tokens, indices, out, places = call.tensors
     rows, k, width = call.axes["R"], call.axes["K"], call.axes["H"]
     wide, sort_strides = indices.dtype.name == "int64", (*indices.strides, 0)[:2]
     sort = _sort.for_types(*(types.intp,) * 3, types.boolean, *(types.intp,) * 5)
     copy = _copy_rows.for_types(*(types.intp,) * 12, types.boolean)
-    strides, size, stream = (*tokens.strides, *places.strides, *out.strides), tokens.dtype.itemsize, streams(out)
-    (place_stride,) = places.strides
+    size, stream, (place_stride,) = tokens.dtype.itemsize, streams(out), places.strides
     count, grain = tokens.shape[0], max(1, GRAIN // max(1, k * width))
     program = Program(call.tensors)
     p_tokens, p_indices, p_out, p_places = program.operands
     program.add(sort, (p_indices, *sort_strides, wide, count, k, p_places, place_stride, program.workspace))
-    program.add(copy, (p_tokens, p_places, p_out, *strides, size, rows, k, width, stream), count, grain)
-    return 24 * call.axes["L"], program
+    pitch = columns_at_once(tokens)
+    if pitch == 0:
+        strides = *tokens.strides, place_stride, *out.strides
+        program.add(copy, (p_tokens, p_places, p_out, *strides, size, rows, k, width, stream), count, grain)
+        return 24 * call.axes["L"], program
+    for first, some in turned(program, tokens, p_tokens, program.workspace):
+        strides, place = (pitch, 1, place_stride, *out.strides), p_out + first * out.strides[1] * size
+        program.add(copy, (program.workspace, p_places, place, *strides, size, rows, k, some, stream), count, grain)
+    return max(24 * call.axes["L"], count * pitch * size), program

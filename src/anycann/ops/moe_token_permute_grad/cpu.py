@@ -8,8 +8,8 @@ __all__ = ["plan"]
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """Tokens are independent; no workspace."""
+    """Tokens are independent; the workspace is for operands whose rows lie side by side in memory."""
     program = Program(call.tensors)
     grad, indices, out = zip(call.tensors, program.operands, strict=True)
-    sums_of_rows(program, grad, indices, None, out, call.attrs["numTopk"])
-    return 0, program
+    size = sums_of_rows(program, grad, indices, None, out, call.attrs["numTopk"])
+    return size, program

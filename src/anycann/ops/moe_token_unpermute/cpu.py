@@ -8,8 +8,8 @@ __all__ = ["plan"]
 
 
 def plan(call: Call) -> tuple[int, Launch]:
-    """Tokens are independent; no workspace."""
+    """Tokens are independent; the workspace is for operands whose rows lie side by side in memory."""
     program = Program(call.tensors)
     permuted, indices, probs, out = zip(call.tensors, program.operands, strict=True)
-    sums_of_rows(program, permuted, indices, None if call.get("probsOptional") is None else probs, out, call.axes["K"])
-    return 0, program
+    size = sums_of_rows(program, permuted, indices, None if call.get("probsOptional") is None else probs, out, call.axes["K"])
+    return size, program

@@ -11,6 +11,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import apart, device
+from anycann.backends.cpu_across import begin_box, box_in, code_across
 from anycann.backends.cpu_blocks import SCRATCH, Held, copy_run, run_out, settled, settled_pair, stack, unload
 from anycann.backends.cpu_math import add_product
 from anycann.backends.cpu_program import Program
@@ -32,6 +33,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     unsplit,
 )
+from anycann.backends.cpu_system import give_back
 from anycann.backends.cpu_threads import partitioned, whole
 from anycann.backends.threads import group_size
 from anycann.bind import Call, Launch
@@ -266,15 +268,17 @@ def _compress(
     out_strides: tuple[int, int, int],
     sizes: tuple[int, int, int, int, int, int],
     memory: tuple[int, int],
+    across: int,
     start: int,
     stop: int,
 ) -> None:
-    """Units [start, stop): windows in a row times a group of heads."""
+    """Units [start, stop): windows in a row times a group of heads. across: a `transposer` where rows lie side by side, else 0."""
     (p_x, p_firsts, weights, p_out), (total, heads, width, block, stride, group) = addresses, sizes
     size, ring, groups, totals = itemsize(tag), -(-block // stride), -(-heads // group), memory[0] + start * memory[1]
     scratch = stack(SCRATCH), stack(SCRATCH), stack(SCRATCH)
     steps, out_steps = (x_strides[0] * size, x_strides[1] * size, x_strides[2]), (out_strides[1] * size, out_strides[2])
     jumps = group * width * 4, out_strides[0] * size
+    reserved, box = begin_box(across, RUN_W * group * width * size)
     for unit in range(start, stop):
         part = unit // groups
         head = (unit - part * groups) * group
@@ -288,8 +292,14 @@ def _compress(
                 low, high = max(0, (place + RUN_W - block + stride - 1) // stride), min(until - first - 1, place // stride)
                 windows, at = (low, high + 1), (place, stride, block, ring)
                 x = p_x + (token + place) * steps[0] + head * steps[1]
-                _run(tag, x, steps, shape, windows, bases, jumps, at, out_steps, x + RUN_W * steps[0], scratch)
+                if across != 0:
+                    strides = box_in(across, size, x, (RUN_W, *shape), x_strides, box)
+                    rows = strides[0] * size, strides[1] * size, strides[2]
+                    _run(tag, box, rows, shape, windows, bases, jumps, at, out_steps, box, scratch)
+                else:
+                    _run(tag, x, steps, shape, windows, bases, jumps, at, out_steps, x + RUN_W * steps[0], scratch)
             first = until
+    give_back(reserved)
 
 
 def _ints(n: int) -> Any:
@@ -313,11 +323,11 @@ def plan(call: Call) -> tuple[int, Launch]:
     sizes, units = (windows, heads, width, block, stride, group), parts * -(-heads // group)
     slots, slot_bytes = -(-heads * block // 16) * 64, -(-block // stride) * group * width * 4
     widen_weights = _widen_weights.for_types(tag, types.intp, _ints(2), *(types.intp,) * 3)
-    compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2))
+    compress = _compress.for_types(tag, _ints(4), _ints(3), _ints(3), _ints(6), _ints(2), types.intp)
 
     program = Program(call.tensors)
     (p_x, p_weight, p_out), workspace = program.operands, program.workspace
     program.add(widen_weights, (None, p_weight, weight.strides, block, heads, workspace))
     memory = (workspace + slots, slot_bytes)
-    program.add(compress, (None, (p_x, firsts, workspace, p_out), x.strides, out.strides, sizes, memory), units)
+    program.add(compress, (None, (p_x, firsts, workspace, p_out), x.strides, out.strides, sizes, memory, code_across(x)), units)
     return slots + units * slot_bytes, program

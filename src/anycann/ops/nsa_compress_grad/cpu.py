@@ -12,6 +12,7 @@ import numpy as np
 from numba import types
 
 from anycann.backends.cpu import apart, device
+from anycann.backends.cpu_across import begin_box, box_in, code_across
 from anycann.backends.cpu_blocks import (
     APART,
     SCRATCH,
@@ -55,6 +56,7 @@ from anycann.backends.cpu_simd import (
     tag_of,
     widen,
 )
+from anycann.backends.cpu_system import give_back
 from anycann.backends.cpu_threads import claim, partitioned, release
 from anycann.backends.threads import get_num_threads, group_size
 from anycann.bind import Call, Launch
@@ -72,6 +74,7 @@ _WIDENED, _STRANGE = LINES // 8, LINES // 8 + 1
 _NOWHERE, _ONE, _STATE = LINES + 64, LINES + 192, LINES + 256
 _GRADS, _WEIGHTS = 80, 32  # exponents of usual numbers: their products are exact in float32, and sums of two are 0 or normal
 _FAR, _NEAR = 6144, 512  # bytes between a load of x and what is asked for at that time, for the second and the first cache
+_BOX = 16  # tokens whose rows are copied at once
 _GRAIN = 512  # elements of weightGrad worth a thread
 _CACHED = 1 << 18  # bytes of these sums that a unit works on, at most
 _SEQUENCE = 4 * 8  # bytes of an entry: start, length, number of its first window, number of windows
@@ -231,10 +234,14 @@ def _segment(
     lanes: int,
     rows: int,
     scratch: _Ints,
+    across: _Ints,
     stream: bool,
     usual: bool,
 ) -> None:
-    """Tokens [first, end) and heads [first, end) under (first, number of, at most) windows; place: the first token's in the first."""
+    """Tokens [first, end) and heads [first, end) under (first, number of, at most) windows; place: the first token's in the first.
+
+    across: a `transposer` where rows of x lie side by side, else 0, and where there is room for _BOX tokens.
+    """
     (p_grad, p_x, p_weight, p_out), (grad_strides, x_strides, weight_strides, out_strides) = addresses, strides
     (first, count, slots), size, (s_x, s_out, sums, state) = windows, itemsize(tag), scratch
     weight_step, lane_step, row_bytes = -stride * weight_strides[0] * size, -stride * group * _LANE_BYTES, 4 * width
@@ -251,6 +258,9 @@ def _segment(
     p_out += (tokens[0] * out_strides[0] + heads[0] * out_strides[1]) * size
     p_weight += (place * weight_strides[0] + heads[0] * weight_strides[1]) * size
     lanes += place * group * _LANE_BYTES
+    if across[0] != 0:
+        counts = tokens[1] - tokens[0], heads[1] - heads[0], width
+        x_strides, p_x = box_in(across[0], size, p_x, counts, x_strides, across[1]), across[1]
     if 1 <= count <= 2 and (usual or size == 4) and x_strides[2] == 1 and out_strides[2] == 1:
         row, other = rows + first % slots * pitch, rows + (first + 1) % slots * pitch
         sides = (weight_step, lane_step, other - row) if count == 2 else (state + _ONE, state + _NOWHERE, rows + slots * pitch)
@@ -283,6 +293,7 @@ def _units(
     memory: _Ints,
     begin: float,
     stream: bool,
+    across: int,
     start: int,
     stop: int,
 ) -> None:
@@ -295,6 +306,8 @@ def _units(
     slot = claim(locks, slots) if slots > 0 else slots
     groups, lanes = -(-heads // group), locks + -(-slots // 8) * 64 + slot * slot_bytes  # without slots, one piece does everything
     rows = lanes + block * group * _LANE_BYTES
+    reserved, held = begin_box(across, _BOX * group * width * itemsize(tag))
+    box = across, held
     for i in range(width):
         store1(F32, rows + -(-block // stride) * group * width * 4, i, -0.0)
     for unit in range(start, stop):
@@ -327,9 +340,11 @@ def _units(
                 until = min(until, (high + 1) * stride)
             if low <= high:
                 until = min(until, low * stride + block)
+            if across != 0:
+                until = min(until, place + _BOX)
             windows, at = (number + low, max(0, high - low + 1), -(-block // stride)), place - low * stride
             tokens, some = (token, origin + until), (head, last_head)
-            _segment(tag, addresses, strides, tokens, some, windows, at, stride, group, width, lanes, rows, scratch, stream, usual)
+            _segment(tag, addresses, strides, tokens, some, windows, at, stride, group, width, lanes, rows, scratch, box, stream, usual)
             token = origin + until
         for w in range(block):
             for i in range(head, last_head):
@@ -338,6 +353,7 @@ def _units(
     if stream:
         finish_lines(scratch[3])
         fence()
+    give_back(reserved)
     if slots > 0:
         release(locks, slot)
 
@@ -385,14 +401,14 @@ def plan(call: Call) -> tuple[int, Launch]:
     begin = -0.0 if call.axes["C"] > 0 else 0.0
     strides = tuple(tensor.strides for tensor in call.tensors[:4])
     sizes, stream = (tokens, heads, width, block, stride, group), streams(call["inputGradOut"]) and width % PAIR == 0
-    entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean)
+    entry = _units.for_types(tag, _ints(4), _STRIDES, _ints(6), _ints(2), _ints(5), types.float32, types.boolean, types.intp)
     finish = _totals.for_types(tag, types.intp, _ints(2), *(types.intp,) * 4)
     program = Program(call.tensors)
     operands, workspace = program.operands, program.workspace
     if slots > 0:
         program.add(clear.for_types(types.intp, types.intp), (workspace + o_locks, o_slots - o_locks))
     memory = (workspace, pitch, workspace + o_locks, slot_bytes, slots)
-    program.add(entry, (None, operands[:4], strides, sizes, (table, firsts), memory, begin, stream), units)
+    program.add(entry, (None, operands[:4], strides, sizes, (table, firsts), memory, begin, stream, code_across(call["input"])), units)
     row, column = call["weightGradOut"].strides
     rows, columns = (1, pitch) if row == heads * column and pitch <= _GRAIN else (block, heads)
     program.add(finish, (None, operands[4], (row, column), columns, workspace, chunks, pitch), rows, -(-_GRAIN // heads))
