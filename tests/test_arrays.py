@@ -22,6 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import anycann
 from anycann import aclnn
+from anycann.backends import cpu_blocks
+from anycann.runtime import operator_of
 from anycann.tensor import from_array
 from contract_calls import TWO_PHASE, Sample, numpy_dtype, same_bits, sample
 from contract_facts import (
@@ -74,10 +76,10 @@ def reversed_axes(array: Any) -> Any:
     return array[backwards].copy()[backwards]
 
 
-def shifted(array: Any) -> Any:
-    """At an address that is a multiple of the item size and of nothing more."""
+def shifted(array: Any, begin: int = 0) -> Any:
+    """So many bytes behind a line; else one element, at an address that is a multiple of the item size and of nothing more."""
     room = np.zeros(array.nbytes + 128, np.uint8)
-    start = -room.__array_interface__["data"][0] % 64 + array.itemsize
+    start = -room.__array_interface__["data"][0] % 64 + (begin or array.itemsize)
     view = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     view[...] = array
     return view
@@ -377,6 +379,33 @@ BIG: dict[str, dict[str, Any]] = {
     UNPERMUTE_GRAD.api: {"T": 512, "K": 2, "H": 512, "R": 1024},
     **{norm.api: {"B": 32, "S": 32, "H": 1024} for norm in NORMS},
 }
+
+
+@by_operator
+@by_dtype
+@pytest.mark.parametrize("large", [False, True])
+def test_memory_may_begin_at_any_byte(fact: Fact, kind: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_blocks, "STREAM", 0 if large else 1 << 40)  # whether results leave past the caches
+    wide = {key: 200 for key in ("H", "D", "c") if key in fact.sizes} if fact is not NSA and fact is not NSA_FORWARD else {"D": 208}
+    call = sample(fact, kind, **wide)
+    operator_of(getattr(anycann, fact.function)).forget()
+    try:
+        expected = call.results()
+        for begin in (1, 2, 3, 5, 63):
+            rooms = [np.full(out.nbytes + 192, 0xA5, np.uint8) for out in expected]
+            starts = [-room.__array_interface__["data"][0] % 64 + begin for room in rooms]
+            outs = [
+                room[start : start + out.nbytes].view(out.dtype).reshape(out.shape)
+                for room, start, out in zip(rooms, starts, expected, strict=True)
+            ]
+            moved = {name: shifted(array, begin) for name, array in call.inputs.items()}
+            call.python(out=passed(outs), **moved)
+            for room, start, out, want in zip(rooms, starts, outs, expected, strict=True):
+                assert same_bits(out.copy(), want), begin
+                assert (room[:start] == 0xA5).all()
+                assert (room[start + out.nbytes :] == 0xA5).all()
+    finally:
+        operator_of(getattr(anycann, fact.function)).forget()
 
 
 def elementwise(fact: Fact, kind: str, shape: tuple[int, ...], seed: int = 0) -> Sample:

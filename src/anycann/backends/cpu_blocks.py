@@ -546,6 +546,7 @@ def sweep(
     asks for what comes behind half k of 32. With `many`, eight(given, i) gives 128 as eight vectors.
     """
     i, pairs, limit, full = 0 * n, n, n, types.intp(LANES)  # no literals, for which functions would be compiled once more
+    stream = stream and address & itemsize(tag) - 1 == 0  # else no element begins at a line
     if stream and address & 63 != 0:
         pairs, limit = 0 * n, min(n, (-address & 63) // itemsize(tag))
     while i < n:

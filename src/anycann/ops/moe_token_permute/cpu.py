@@ -108,8 +108,9 @@ def _copy_part(target: int, source: int, n: int) -> None:
 
 @device
 def _copy(target: int, source: int, n: int, stream: bool) -> None:
-    """n bytes, an even number; `stream`: whole lines go past the caches."""
-    head = min(n, -target & 63)  # nothing else: a line of which the cache has a part is slow to write past it
+    """n bytes, an even number; `stream`: whole lines go past the caches, if an element may begin at one."""
+    stream = stream and target & 1 == 0
+    head = min(n, -target & 62)  # nothing else: a line of which the cache has a part is slow to write past it
     tail = (n - head) & 63
     _copy_part(target, source, head)
     _copy_part(target + n - tail, source + n - tail, tail)
