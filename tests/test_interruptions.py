@@ -50,6 +50,50 @@ def test_the_handler_of_a_signal_may_call_whatever_it_interrupts() -> None:
     """)
 
 
+def test_an_exception_of_a_signals_handler_leaves_memory_to_other_threads() -> None:
+    """Results from the pool, which go back to it when they are dropped."""
+    fine("""
+        import random, signal, sys, threading, time
+        import numpy as np
+        import anycann
+
+        class Stop(BaseException):
+            pass
+
+        def handler(*_):
+            if raising:
+                raise Stop
+
+        def others_work():
+            thread = threading.Thread(target=lambda: [anycann.gelu_v2(x) for _ in range(2)], daemon=True)
+            thread.start()
+            thread.join(20)
+            return not thread.is_alive()
+
+        reports = []
+        sys.unraisablehook = lambda report: reports.append(report.exc_type)
+        signal.signal(signal.SIGALRM, handler)
+        raising, x, stopped = False, np.ones(1 << 18, np.float32), 0
+        anycann.set_num_threads(1)
+        anycann.gelu_v2(x)
+        limit = time.monotonic() + 40
+        while stopped < 800 and time.monotonic() < limit:
+            try:
+                raising = True
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-5, 6e-4))
+                for _ in range(20):
+                    result = anycann.gelu_v2(x)
+                    del result
+            except Stop:
+                stopped += 1
+            raising = False
+            if stopped % 25 == 1:
+                assert others_work(), stopped
+        assert {*reports} <= {Stop}, reports  # of memory that is dropped just then
+        print("fine" if stopped > 100 else stopped)
+    """)
+
+
 @pytest.mark.parametrize("submit", ["submit", "run_or_submit"])
 def test_an_exception_of_a_signals_handler_leaves_a_stream_as_usable_as_it_was(submit: str) -> None:
     fine(f"""

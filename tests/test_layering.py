@@ -13,7 +13,8 @@ DOORS = ("aclnn", "acl", "cabi", "torch", "ascendc")
 ON_TOP = ("check", "bench", "cli")
 LAYERS = {
     **dict.fromkeys(
-        ("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "locks", "cuda", "cuda_streams"), 0
+        ("errors", "dtypes", "products", "caches", "buffers", "attributes", "axes", "toolchain", "locks", "floats", "cuda", "cuda_streams"),
+        0,
     ),
     **dict.fromkeys(("tensor", "overlap", "dlpack"), 1),
     **dict.fromkeys(("spec", "torch_match"), 2),

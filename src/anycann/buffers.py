@@ -56,15 +56,13 @@ class _Pool:
     def give(
         self, block: "np.ndarray[Any, np.dtype[np.uint8]]", lock: Any = shared, ending: Callable[[], bool] = sys.is_finalizing
     ) -> None:  # globals may be gone at exit
-        if not lock.acquire(blocking=not ending()):
-            return  # a thread has it that does not run any more
-        try:
+        if ending():
+            return  # a thread may have the lock that does not run any more
+        with lock:  # which no exception of a signal's handler can leave taken
             self.free.append(block)
             self.kept += block.size
             while self.kept > (self.limit or 0):
                 self.kept -= self.free.pop(0).size
-        finally:
-            lock.release()
 
     def clear(self) -> None:
         with shared:
@@ -86,7 +84,8 @@ class _Lease:
         self.__array_interface__ = block[start : start + size].__array_interface__
 
     def __del__(self, give: Callable[..., None] = _pool.give) -> None:  # bound here: globals may be gone at exit
-        give(self.block)
+        if hasattr(self, "block"):  # a signal's handler may have ended `__init__`
+            give(self.block)
 
 
 def _rounded(size: int) -> int:

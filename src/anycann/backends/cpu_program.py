@@ -16,7 +16,7 @@ from numba import types
 from anycann.backends.cpu import device, function
 from anycann.backends.cpu_blocks import Held, stack
 from anycann.backends.cpu_simd import load1_i64, store1_i64
-from anycann.backends.cpu_system import enter_python, leave_python, python_int
+from anycann.backends.cpu_system import enter_python, leave_python, own_floats, python_int, usual_floats
 from anycann.backends.cpu_threads import Code, invoke, invoke_share, pieces, share, whole
 from anycann.backends.loops import LINE
 from anycann.tensor import ABSENT, Tensor
@@ -149,7 +149,7 @@ def parallel(code: Code, arguments: Argument, units: int, grain: int = 1) -> Non
 @device
 def perform(program: int, addresses: int, pool: int, most: int, recent: int) -> None:
     """Run a program; up to `most` workers of the pool help. `recent`: work was shared just before, so that they may be awake."""
-    given, place = stack(_ARGUMENTS), program + 8 * _FIRST
+    given, place, floats = stack(_ARGUMENTS), program + 8 * _FIRST, usual_floats()
     for _ in range(load1_i64(program, 0)):
         arguments, count = place + 8 * _HEAD, load1_i64(place, _WORDS)
         for i in range(count):
@@ -164,6 +164,7 @@ def perform(program: int, addresses: int, pool: int, most: int, recent: int) -> 
             invoke_share(pool, code, given, units, load1_i64(place, _STEP), helpers, load1_i64(place, _WAKE) | recent)
             recent = 1 + 0 * recent
         place += 8 * load1_i64(place, _LENGTH)
+    own_floats(floats)
 
 
 @device

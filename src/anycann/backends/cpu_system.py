@@ -1,4 +1,4 @@
-"""For kernels: words that threads share, and what the operating system does with threads.
+"""For kernels: words that threads share, how threads round, and what the operating system does with them.
 
 Words are 64 bits; all threads see their changes in one order. Mutexes and conditions take up to 64 bytes each.
 """
@@ -10,11 +10,13 @@ from anycann.backends.cpu_llvm import I8, I32, I64, Emit, Value, operation
 
 __all__ = [
     "CORES", "add_to_word", "await_signal", "enter_python", "exchange_word", "give_back", "leave_python", "lock", "new_condition",
-    "new_mutex", "own_cores", "pause", "python_int", "read_word", "reserve", "set_cores", "signal", "unlock", "write_word", "yield_core",
+    "new_mutex", "own_cores", "own_floats", "pause", "python_int", "read_word", "reserve", "set_cores", "signal", "unlock", "usual_floats",
+    "write_word", "yield_core",
 ]  # fmt: skip
 
 CORES = 128  # bytes of a set of cores
 _INTP = types.intp
+_MXCSR, _CONTROL = 0x1F80, 0xFFC0  # of x86: the usual control word, and all but the flags of it
 
 
 def _cell(e: Emit, address: Value) -> Value:
@@ -48,10 +50,9 @@ def exchange_word(e: Emit, address: Value, expected: Value, value: Value) -> Val
 @operation(types.void)
 def pause(e: Emit) -> None:
     """Let the other half of the core go first."""
-    triple = e.context.codegen().magic_tuple()[0]
-    if triple.startswith(("x86_64", "i686")):
+    if _machine(e) == "x86":
         e.call("llvm.x86.sse2.pause", ir.VoidType())
-    elif triple.startswith(("aarch64", "arm64")):
+    elif _machine(e) == "arm":
         e.call("llvm.aarch64.hint", ir.VoidType(), I32(1))
 
 
@@ -70,6 +71,55 @@ def reserve(e: Emit, size: Value) -> Value:
 def give_back(e: Emit, address: Value) -> None:
     """End the use of memory; 0 is none."""
     e.call("free", ir.VoidType(), e.b.inttoptr(address, I8.as_pointer()))
+
+
+def _machine(e: Emit) -> str:
+    triple: str = e.context.codegen().magic_tuple()[0]
+    return "x86" if triple.startswith(("x86_64", "i686")) else "arm" if triple.startswith(("aarch64", "arm64")) else triple
+
+
+def _set_floats(e: Emit, word: Value) -> None:
+    if _machine(e) == "x86":
+        with e.b.goto_entry_block():
+            cell = e.b.alloca(I32)
+        e.b.store(e.b.trunc(word, I32), cell)
+        e.call("llvm.x86.sse.ldmxcsr", ir.VoidType(), e.b.bitcast(cell, I8.as_pointer()))
+    else:
+        e.call("llvm.aarch64.set.fpcr", ir.VoidType(), word)
+
+
+def _unusual(e: Emit, word: Value) -> Value:
+    """Whether a control word does other than round to nearest, keep subnormal numbers and trap nothing; its flags do not count."""
+    return e.b.icmp_unsigned("!=", e.b.and_(word, I64(_CONTROL if _machine(e) == "x86" else -1)), I64(_usual_word(e)))
+
+
+def _usual_word(e: Emit) -> int:
+    return _MXCSR if _machine(e) == "x86" else 0
+
+
+@operation(_INTP)
+def usual_floats(e: Emit) -> Value:
+    """Round to nearest, keep subnormal numbers and trap nothing from now on, whatever the thread has chosen; that, for `own_floats`."""
+    if _machine(e) == "x86":
+        with e.b.goto_entry_block():
+            cell = e.b.alloca(I32)
+        e.call("llvm.x86.sse.stmxcsr", ir.VoidType(), e.b.bitcast(cell, I8.as_pointer()))
+        word = e.b.zext(e.b.load(cell), I64)
+    elif _machine(e) == "arm":
+        word = e.call("llvm.aarch64.get.fpcr", I64)
+    else:
+        return I64(0)
+    with e.b.if_then(_unusual(e, word), likely=False):
+        _set_floats(e, I64(_usual_word(e)))
+    return word
+
+
+@operation(types.void, _INTP)
+def own_floats(e: Emit, word: Value) -> None:
+    """Compute as the thread has chosen again."""
+    if _machine(e) in ("x86", "arm"):
+        with e.b.if_then(_unusual(e, word), likely=False):
+            _set_floats(e, word)
 
 
 @operation(types.void)

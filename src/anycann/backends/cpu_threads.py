@@ -38,6 +38,7 @@ from anycann.backends.cpu_system import (
     set_cores,
     signal,
     unlock,
+    usual_floats,
     write_word,
     yield_core,
 )
@@ -229,6 +230,7 @@ def _prepare(pool: int, looks: int) -> None:
 def _serve(pool: int, looks: int, worker: int) -> None:
     """Be a worker until the pool is closed: look, then sleep."""
     cores = stack(CORES)
+    usual_floats()  # not those of the thread that started this one
     new_condition(worker + _CONDITION)
     while read_word(pool + _CLOSED) == 0:
         _look(pool, looks, (worker - pool - _FIRST_WORKER) // _WORKER)
@@ -345,26 +347,28 @@ class _Pool:
         self.words = memory[-start % 64 :][: _FIRST_WORKER + _MOST_WORKERS * _WORKER].view(np.int64)
         self.threads: list[threading.Thread] = []
         self.looks = self.workers = 0
-        self.closed = False
+        self.closed = self.growing = False
         self.shared = 0.0  # when a call last shared its work
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def grow(self, workers: int) -> None:
         """Have so many workers, at least; fewer where the system gives no more threads, or while others see to it."""
         prepare, serve = _preparing.for_types(_INTP, _INTP), _serving.for_types(_INTP, _INTP, _INTP)  # no fork forgets who compiles
         share, _ = _sharing.address(*(_INTP,) * 7), _closing.for_types(_INTP)
-        if not self.lock.acquire(blocking=False):  # another thread, or this one, which a signal's handler has interrupted here
-            return
-        try:
-            if self.looks == 0:
-                tried, start = 1 << 10, time.perf_counter()
-                self.words[_SHARE // 8] = share
-                prepare(self.address, tried)
-                self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
-            while self.workers < workers and not self.closed and self.start(serve):
-                pass
-        finally:
-            self.lock.release()
+        with self.lock:  # which no exception of a signal's handler can leave taken
+            if self.growing:  # this thread, which a handler has interrupted here
+                return
+            try:
+                self.growing = True
+                if self.looks == 0:
+                    tried, start = 1 << 10, time.perf_counter()
+                    self.words[_SHARE // 8] = share
+                    prepare(self.address, tried)
+                    self.looks = max(1, int(tried * _AWAKE / (time.perf_counter() - start)))
+                while self.workers < workers and not self.closed and self.start(serve):
+                    pass
+            finally:
+                self.growing = False
 
     def start(self, serve: Callable[[int, int, int], None]) -> bool:
         """Whether there is one worker more. One whose start is interrupted counts: it may come."""
