@@ -2,10 +2,24 @@
 
 import functools
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["MAX_RANK", "MOST_ELEMENTS", "Pattern", "broadcast", "divided", "fits_rank", "is_group", "patterns", "rank_words", "words"]
+__all__ = [
+    "MAX_RANK",
+    "MOST_ELEMENTS",
+    "Pattern",
+    "broadcast",
+    "divided",
+    "fits_rank",
+    "is_group",
+    "patterns",
+    "rank_words",
+    "same",
+    "surely",
+    "words",
+]
 
 MAX_RANK = 8
 MOST_ELEMENTS = 2**60  # of a tensor, those that repeat included: their bytes, of 8 each, are counted in 63 bits
@@ -68,15 +82,35 @@ def divided(pattern: Pattern, shape: tuple[int, ...], known: Mapping[str, Any]) 
     return found
 
 
+def surely(said: Any) -> bool:
+    """Whether a comparison holds. Of sizes that PyTorch traces only what it knows: to be asked more would fix them."""
+    if isinstance(said, bool):
+        return said
+    known: bool = sys.modules["torch.fx.experimental.symbolic_shapes"].statically_known_true(said)
+    return known
+
+
+def same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether sizes, or strides, are surely the same."""
+    return len(sizes) == len(others) and all(a is b or surely(a == b) for a, b in zip(sizes, others, strict=True))
+
+
+def _met(sizes: list[Any]) -> Any:
+    """The size that sizes of one axis broadcast to; None where there is none."""
+    met = sizes[0]
+    for size in sizes[1:]:
+        if surely(met == 1):
+            met = size
+        elif not surely(size == 1) and met != size:
+            return None
+    return met
+
+
 def broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     """NumPy's rule, right aligned; a dimension of 1 against 0 gives 0. None where there is none, or one that no tensor has."""
-    alike = all(shape == shapes[0] for shape in shapes[1:])  # then sizes that PyTorch traces need not be known
-    result = list(shapes[0]) if alike else [1] * max(len(shape) for shape in shapes)
-    for shape in [] if alike else shapes:
-        for position, size in enumerate(reversed(shape), 1):
-            if size != 1:
-                if result[-position] not in (1, size):
-                    return None
-                result[-position] = size
+    rank = max(map(len, shapes))
+    result = [_met([shape[axis] for shape in shapes if len(shape) >= -axis]) for axis in range(-rank, 0)]
+    if None in result:
+        return None
     known = math.prod([size for size in result if isinstance(size, int)])  # of others, which PyTorch traces, nothing is asked
     return None if known > MOST_ELEMENTS else tuple(result)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anycann import buffers, cuda, dtypes
-from anycann.axes import MOST_ELEMENTS
+from anycann.axes import MOST_ELEMENTS, same, surely
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
 
@@ -140,7 +140,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a row-major array without gaps."""
     steps = [1]
     for size in reversed(shape[1:]):
-        steps.append(steps[-1] * max(size, 1))
+        steps.append(steps[-1] * (1 if surely(size == 0) else size))
     return tuple(reversed(steps[: len(shape)]))
 
 
@@ -149,15 +149,13 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
 
     Contiguous where these lie in several orders, or backwards, or where there are none. One that repeats its elements has no say.
     """
-    usual, given = contiguous_strides(shape), [tensor.strides for tensor in tensors if tensor.shape == shape]
-    if all(strides == usual for strides in given):  # before sizes are asked for that a graph does not know
-        return usual
-    axes = [axis for axis, count in enumerate(shape) if count != 1]
-    orders = {tuple(axes)} if 0 in shape else set()
+    usual, given = contiguous_strides(shape), [tensor.strides for tensor in tensors if same(tensor.shape, shape)]
+    axes = [axis for axis, count in enumerate(shape) if not surely(count == 1)]
+    orders = {tuple(axes)} if any(surely(count == 0) for count in shape) else set()
     for strides in given:
-        if strides == usual or any(strides[axis] < 0 for axis in axes):
+        if same(strides, usual) or any(surely(strides[axis] < 0) for axis in axes):
             return usual
-        if all(strides[axis] != 0 for axis in axes):
+        if not any(surely(strides[axis] == 0) for axis in axes):
             orders.add(tuple(sorted(axes, key=lambda axis: -strides[axis])))
     if len(orders) != 1 or tuple(axes) in orders:
         return usual

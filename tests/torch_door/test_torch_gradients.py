@@ -131,6 +131,18 @@ def test_second_derivatives_of_smooth_l1() -> None:
     assert torch.autograd.functional.hessian(lambda y: op.smooth_l1_loss(y, torch.zeros(3), 2, 0.0), torch.ones(3)).eq(0).all()
 
 
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_second_derivatives_of_smooth_l1_where_the_gradient_is_wider(reduction: int) -> None:
+    """The mean is that of the elements of self and target, however many the result has."""
+    gradient, target = torch.linspace(-1, 2, 12).view(4, 3), torch.zeros(3)
+    x = torch.tensor([0.5, -0.25, 3.0], requires_grad=True)
+    expected = gradient.sum(0) * torch.tensor([1, 1, 0]) / 2.0 / (3 if reduction == 1 else 1)  # of the slope x / beta
+    for leaf, sign in ((x, 1), (target.requires_grad_(), -1)):
+        result = op.smooth_l1_loss_backward(gradient, x, target, reduction, 2.0)
+        (second,) = torch.autograd.grad(result.sum(), leaf)
+        torch.testing.assert_close(second, sign * expected, rtol=1e-6, atol=1e-6)
+
+
 def normalised(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Layer normalisation over two axes, of torch's simplest operators."""
     away = x - x.mean((-2, -1), keepdim=True)

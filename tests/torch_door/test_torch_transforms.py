@@ -261,6 +261,58 @@ def test_operators_are_exported_for_sizes_that_data_decide(name: str) -> None:
         alike(exported(x, which), module(x, which))
 
 
+TRAINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gelu": lambda x, t: door.gelu(x).sum(),
+    "gelu of layer_norm": lambda x, t: door.gelu(op.layer_norm(x, (4,))[0]).sum(),
+    "mean": lambda x, t: door.smooth_l1_loss(x, t),
+    "sum": lambda x, t: op.smooth_l1_loss(x, t, 2),
+    "none": lambda x, t: (op.smooth_l1_loss(x, t, 0) * t).sum(),
+    "a row": lambda x, t: op.gelu_backward_v2(x, t[0].detach()).sum(),
+    "a number": lambda x, t: op.gelu_backward_v2(x, t[0, 0].detach()).sum(),
+    "transposed": lambda x, t: door.gelu(x.t()).sum(),
+    "columns": lambda x, t: door.gelu(x[:, :2]).square().sum(),
+    "heads": lambda x, t: door.gelu(x.view(-1, 2, 2).transpose(0, 1)).square().sum(),
+}
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 8), reason="torch 2.6 and 2.7 ask whether there is one row")
+@pytest.mark.parametrize("name", TRAINED)
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_elementwise_operators_train_on_sizes_that_data_decide(name: str) -> None:
+    train = TRAINED[name]
+    compiled = torch.compile(lambda x, t, chosen: train(x[chosen], t[chosen]), fullgraph=True, backend="aot_eager")
+    x, t, chosen = torch.randn(8, 4), torch.randn(8, 4), torch.arange(8) % 3 > 0
+    for which in (chosen, ~chosen, chosen | True):
+        leaf, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        loss, expected = compiled(leaf, t, which), train(other[which], t[which])
+        loss.backward()
+        expected.backward()
+        alike((loss.detach(), leaf.grad), (expected.detach(), other.grad))
+
+
+BROADCASTING: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "gelu_backward_v2": (op.gelu_backward_v2, ((64, 4), (4,))),
+    "smooth_l1_loss": (lambda x, t: op.smooth_l1_loss(x, t, 0), ((64, 4), (4,))),
+    "smooth_l1_loss_backward": (lambda g, x, t: op.smooth_l1_loss_backward(g, x, t, 1, 1.0), ((), (64, 4), (4,))),
+    "vmap": (lambda x, t: torch.vmap(lambda row: op.gelu_backward_v2(row, t))(x), ((64, 4), (4,))),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTING)
+def test_no_number_of_rows_is_special_where_operands_broadcast(name: str) -> None:
+    function, shapes = BROADCASTING[name]
+    values = [torch.randn(shape) for shape in shapes]
+    sizes = tuple({0: torch.export.Dim("n", min=2)} if len(shape) == 2 else {} for shape in shapes)
+    exported = torch.export.export(Function(function), tuple(values), dynamic_shapes=(sizes,)).module()
+    counter = CompileCounter()
+    compiled = torch.compile(function, fullgraph=True, backend=counter, dynamic=True)
+    for rows in (64, 4, 2, 7):
+        values = [torch.randn(rows, 4) if len(shape) == 2 else torch.randn(shape) for shape in shapes]
+        alike(exported(*values), function(*values))
+        alike(compiled(*values), function(*values))
+    assert counter.frame_count == 1
+
+
 @pytest.mark.skipif(torch.__version__ < (2, 8), reason="torch 2.6 and 2.7 ask for the number of windows of nsa_compress when they export")
 def test_routing_and_compression_are_exported_for_sizes_that_data_decide_within_what_is_checked() -> None:
     def route(x: Tensor, chosen: Tensor) -> Any:

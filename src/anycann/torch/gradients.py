@@ -46,8 +46,8 @@ def _smooth_l1_backward(given: Given, grads: Grads, needs: Needs) -> Found:
     x, target, reduction, beta = (given[name] for name in ("self", "target", "reduction", "beta"))
     found: Found = {"grad_out": _ops().smooth_l1_loss_backward(grads[0], x, target, reduction, beta)} if needs("grad_out") else {}
     if needs("self") or needs("target"):
-        curved = grads[0].double() * given["grad_out"].double() * second.smooth_l1(x, target, beta)
-        curved = curved / grads[0].numel() if reduction == 1 else curved
+        slope = second.smooth_l1(x, target, beta)
+        curved = grads[0].double() * given["grad_out"].double() * (slope / slope.numel() if reduction == 1 else slope)
         found |= {"self": curved, "target": -curved}
     return found
 
