@@ -282,6 +282,28 @@ def test_addresses_can_be_changed_between_runs(fact: Fact) -> None:
 
 
 @by_operator
+def test_arrays_that_lie_backwards_can_be_changed_between_runs(fact: Fact) -> None:
+    def backwards(array: Any) -> Any:
+        every = (slice(None, None, -1),) * array.ndim
+        return array[every].copy()[every]
+
+    first, second = sample(fact, seed=1), sample(fact, seed=2)
+    outputs, others = ([backwards(output) for output in first.outputs()] for _ in range(2))
+    size, executor = first.phase_one(outputs, **{name: backwards(array) for name, array in first.inputs.items()})
+    executor.set_repeatable()
+    first.phase_two(size, executor)
+    for i, name in enumerate(fact.inputs):
+        executor.set_input_address(i, backwards(second.inputs[name]))
+    for i, output in enumerate(others):
+        executor.set_output_address(i, output)
+    first.phase_two(size, executor)
+    assert all(map(same_bits, map(np.ascontiguousarray, outputs), first.results()))
+    assert all(map(same_bits, map(np.ascontiguousarray, others), second.results()))
+    for i, name in enumerate(fact.inputs):
+        refused(561103, lambda i=i, name=name: executor.set_input_address(i, second.inputs[name].reshape(-1)[1:]), name)
+
+
+@by_operator
 def test_addresses_are_those_of_element_zero_of_the_storage(fact: Fact, recorder: Recorder) -> None:
     call = sample(fact)
     offset = 7
@@ -318,6 +340,8 @@ def test_the_index_of_an_address_is_checked(fact: Fact, recorder: Recorder) -> N
         refused(161002, lambda index=index: executor.set_input_address(index, 64), "index")
     for index in (-1, len(fact.outputs), 2**63):
         refused(161002, lambda index=index: executor.set_output_address(index, 64), "index")
+    refused(161002, lambda: executor.set_input_address(10**5000, 64), "index", "an integer of 16610 bits")
+    refused(161002, lambda: executor.set_input_address(0, 10**5000), fact.inputs[0], "an integer of 16610 bits")
     for index in ("0", None, 0.0):
         with pytest.raises(TypeError):
             executor.set_input_address(index, 64)

@@ -128,7 +128,21 @@ def test_commands_run_without_a_standard_output() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("number", ["0", "1025", "9999"])
+def test_numbers_of_threads_that_cannot_be_are_refused_before_anything_runs(number: str) -> None:
+    result = run("bench", "gelu_v2", "--threads", number, "--workload", "small", "--quick", "--peers", "none")
+    assert result.exit_code == 2
+    assert re.search("should be (greater than or equal to 1|less than or equal to 1024)", words(result.stderr))
+
+
 # list and show
+
+
+def test_doors_that_need_what_is_not_installed_are_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ops.OPERATORS[0].spec
+    assert names.doors(spec) == ["Python", "aclnn", "C", "torch"]
+    monkeypatch.setattr(names, "find_spec", lambda module: None if module == "torch" else importlib.util.find_spec(module))
+    assert names.doors(spec) == ["Python", "aclnn", "C"]
 
 
 def test_list_has_every_operator_with_both_names_and_its_doors() -> None:

@@ -633,6 +633,26 @@ TEXTS: tuple[tuple[Draft, str, str], ...] = (
         "python",
         f"{NSA_PYTHON}: act_seq_len_type must be 0; got 1. {CHANGE}",
     ),
+    (
+        Draft(NSA, attributes={"compressBlockSize": 2**63}),
+        "python",
+        f"{NSA_PYTHON}: compress_block_size must be at least 1 and below 2**63; got 9223372036854775808. {CHANGE}",
+    ),
+    (
+        Draft(NSA, attributes={"compressStride": 10**5000}),
+        "python",
+        f"{NSA_PYTHON}: compress_stride must be at least 1 and below 2**63; got an integer of 16610 bits. {CHANGE}",
+    ),
+    (
+        Draft(NSA, attributes={"actSeqLenOptional": [-(10**5000), 80]}),
+        "python",
+        f"{NSA_PYTHON}: act_seq_len must be 64-bit integers, or null; got a list with an integer of 16610 bits. {CHANGE}",
+    ),
+    (
+        Draft(MOE, attributes={"numTopk": 10**5000}),
+        "aclnn",
+        f"{MOE_1}: numTopk must be from 1 to 512; got an integer of 16610 bits. {CHANGE}",
+    ),
 )
 
 
@@ -641,6 +661,23 @@ def test_messages_in_full(draft: Draft, door: str, text: str) -> None:
     with pytest.raises(anycann.AclnnError) as refused:
         Call(draft, door).make(home(draft.fact))
     assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.api)
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**5000, -(10**5000)], ids=["2**63", "-2**63 - 1", "large", "small"])
+def test_integers_that_the_interface_does_not_have_are_refused(fact: Fact, number: int) -> None:
+    values, tried = Draft(fact).values(), 0
+    for name, value in values.items():
+        wrong = number if type(value) is int else [number, *value] if isinstance(value, (list, tuple)) and type(value[0]) is int else None
+        if wrong is not None:
+            tried += 1
+            for door in fact.doors:
+                call = Call(Draft(fact, attributes={name: wrong}), door)
+                with pytest.raises(anycann.AclnnError) as refused:
+                    call.make(home(fact))
+                assert refused.value.status // 1000 in (161, 561)
+                assert call.spelled(name) in str(refused.value)
+    assert tried == sum(type(value) is int or isinstance(value, (list, tuple)) for value in values.values() if value != [True] * 3)
 
 
 def test_a_message_about_bfloat16_on_a_product_that_lacks_it() -> None:

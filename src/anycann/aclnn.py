@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anycann import cuda, dtypes, ops
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, told
 from anycann.executor import Executor, given_address, phase_one, phase_two
 from anycann.plans import aligned_bytes
 from anycann.streams import Event, Stream
@@ -41,7 +41,7 @@ def _counts(values: Sequence[int], name: str, api: str, low: int | None) -> tupl
     try:
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
-        raise TypeError(f"{name} of {api} must be a sequence of ints; got {values!r}") from None
+        raise TypeError(f"{name} of {api} must be a sequence of ints; got {told(values)}") from None
     least = -(2**63) if low is None else low
     if any(not least <= number < 2**63 for number in numbers):
         raise AclnnError(161002, api, f"{name} must hold 64-bit integers of at least {least}; got {numbers}. Change it.")
@@ -77,7 +77,7 @@ def create_tensor(
         )
     number = dtypes.FORMATS.get(format) if isinstance(format, str) else format
     if number is None or number not in dtypes.FORMATS.values():
-        raise AclnnError(161002, api, f"format must be one of {', '.join(dtypes.FORMATS)}; got {format!r}. Use 'ND'.")
+        raise AclnnError(161002, api, f"format must be one of {', '.join(dtypes.FORMATS)}; got {told(format)}. Use 'ND'.")
     storage = None if storage_dims is None else _counts(storage_dims, "storage_dims", api, 0)
     (first,) = _counts((offset,), "offset", api, None)
     if data is None or isinstance(data, (int, np.integer)):
@@ -116,7 +116,7 @@ def _dtype(value: Any, api: str) -> dtypes.DType:
             found = dtypes.DTYPES.get(str(value).removeprefix("torch."))
     if found is None:
         raise AclnnError(
-            161002, api, f"dtype must be one of {', '.join(dtypes.DTYPES)}, or its aclDataType value; got {value!r}. Change it."
+            161002, api, f"dtype must be one of {', '.join(dtypes.DTYPES)}, or its aclDataType value; got {told(value)}. Change it."
         )
     return found
 
@@ -129,7 +129,7 @@ def empty_workspace(size: int, device: Any = "cpu") -> Any:
     try:
         count = operator.index(size)
     except TypeError:
-        said = f"{size!r} of type {type(size).__name__}"
+        said = f"{told(size)} of type {type(size).__name__}"
         raise TypeError(f"size of empty_workspace must be an int; got {said}. Pass what GetWorkspaceSize has returned.") from None
     if count < 0:
         raise ValueError(f"the size of a workspace must not be negative; got {count}")

@@ -76,7 +76,10 @@ class Int(Attr):
     def violation(self, value: Any) -> str | None:
         low = -(2**63) if self.low is None else self.low
         high = 2**63 - 1 if self.high is None else self.high
-        return None if isinstance(value, int) and low <= value <= high else self.domain
+        if isinstance(value, int) and low <= value <= high:
+            return None
+        beyond = isinstance(value, int) and value >= 2**63 and self.high is None and self.low is not None
+        return f"{self.domain} and below 2**63" if beyond and not self.names else self.domain
 
     @property
     def domain(self) -> str:
@@ -121,7 +124,7 @@ class Float(Attr):
         if isinstance(value, (str, bytes)):
             raise TypeError(f"{name} must be a number; got {value!r}")
         try:
-            return self.nearest(float(value))
+            return self.nearest(float(value)) + 0.0  # -0.0 is equal to 0.0, and no other number
         except TypeError:
             raise TypeError(f"{name} must be a number; got {value!r} of type {type(value).__name__}") from None
         except OverflowError:  # an int beyond float64

@@ -9,7 +9,7 @@ from anycann import axes as patterns
 from anycann import dtypes, overlap, products
 from anycann.axes import broadcast
 from anycann.dtypes import DType
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, told
 from anycann.products import Product
 from anycann.spec import Attr, Broadcast, Let, OpSpec, Promote, Rule, Same, When, compiled
 from anycann.spec import Tensor as Param
@@ -322,7 +322,7 @@ class _Binding:
         value = self.attrs[attr.name]
         expected = attr.violation(value)
         if expected is not None:
-            self.refuse(attr.code, attr.name, f"must be {expected}; got {value!r}", "Change this value.")
+            self.refuse(attr.code, attr.name, f"must be {expected}; got {told(value)}", "Change this value.")
 
     def tiling(self) -> None:
         self.rules_of("tiling")

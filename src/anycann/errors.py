@@ -2,7 +2,19 @@
 
 from typing import NamedTuple
 
-__all__ = ["CODES", "AclnnError", "SettingError", "Status", "status"]
+__all__ = ["CODES", "AclnnError", "SettingError", "Status", "status", "told"]
+
+
+_LONG = 256  # bits of integers that are not spelled out: Python refuses to spell those of many thousands of digits
+
+
+def told(value: object) -> str:
+    """A value as a message shows it."""
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    bits = max((item.bit_length() for item in items if isinstance(item, int)), default=0)
+    if bits <= _LONG:
+        return repr(value)
+    return f"{'a list with ' if items is value else ''}an integer of {bits} bits"
 
 
 class Status(NamedTuple):

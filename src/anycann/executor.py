@@ -10,7 +10,8 @@ import numpy as np
 from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, told
+from anycann.floats import usual_floats
 from anycann.keys import OtherKindError, sketches
 from anycann.locks import shared
 from anycann.plans import Plan
@@ -29,7 +30,7 @@ def given_address(value: Any, name: str, api: str) -> int:
     """An address given as a number, None for null."""
     address = 0 if value is None else operator.index(value)
     if not 0 <= address < 2**64:
-        raise AclnnError(161002, api, f"{name} must be an address, from 0 to 2**64 - 1; got {address}. Pass an address or an array.")
+        raise AclnnError(161002, api, f"{name} must be an address, from 0 to 2**64 - 1; got {told(address)}. Pass an address or an array.")
     return address
 
 
@@ -89,13 +90,13 @@ class Executor:
         self._need_alive(api)
         if not 0 <= index < len(places):
             mend = f"{self.name} has {len(places)} {kind}; count from 0."
-            raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {index}. {mend}")
+            raise AclnnError(161002, api, f"index must be from 0 to {len(places) - 1}; got {told(index)}. {mend}")
         place = places[index]
         param = self._plan.spec.tensors[place]
         if self._plan.absent and self._plan.absent[place] and not (param.output and param.needed):
             rule = "must be a tensor that phase 1 was given; got an address for a null pointer"
             raise AclnnError(161002, api, f"{param.name} {rule}. Make a new executor with the tensor.")
-        address = self._address_of(place, data, api) + self._before(api)[place]
+        address = self._address_of(place, data, api)
         with shared:
             self._need_alive(api)  # it may have been used meanwhile
             moved = list(self._addresses)
@@ -112,22 +113,23 @@ class Executor:
             return self._leads
 
     def _address_of(self, place: int, data: Any, api: str) -> int:
-        param = self._plan.spec.tensors[place]
+        """The address of the first element in other memory."""
+        param, lead = self._plan.spec.tensors[place], self._before(api)[place]
         name = param.name
         if data is None or isinstance(data, (int, np.integer)):
-            return given_address(data, name, api)
+            return given_address(data, name, api) + lead
         array = _array_on(self.device, data, name, api)
         low, high = array.bytes_touched()
-        first, last = self._plan.layouts[place].bytes_touched()
-        offset = self._before(api)[place]
-        if last > first and (offset + first < 0 or offset + last > high - low):
+        first, last = self._plan.spans[place]
+        offset = max(lead, -first)  # memory of an array that lies backwards begins before its first element
+        if last > first and offset + last > high - low:
             rule = (
                 f"must be memory of at least {offset + last} bytes, as the planned view touches bytes {offset + first} to {offset + last}"
             )
             raise AclnnError(561103, api, f"{name} {rule}; got {high - low}. Pass a larger array.")
         if param.output and not array.writable:
             raise AclnnError(161002, api, f"{name} must be writable; got read-only memory. Pass a writable array.")
-        return low
+        return low + offset
 
     def _need_alive(self, api: str) -> None:
         if self._state != "ready":
@@ -193,6 +195,7 @@ def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backe
     return _planned(op, api, args, product, backend)[0]
 
 
+@usual_floats()
 def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None) -> tuple[Plan, Sequence[Tensor]]:
     tensors: dict[str, Tensor | None] = {}
     attrs: dict[str, Any] = {}

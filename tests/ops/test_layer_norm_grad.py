@@ -8,6 +8,7 @@ from operands import DTYPES, LAYOUTS, THREADS, Watched, at_the_edge, for_all_thr
 
 import anycann
 from anycann.check.standards import ulp
+from anycann.runtime import operator_of
 
 BLOCK = 1024
 STEP = 2.0**-24
@@ -106,3 +107,12 @@ def test_empty_inputs():
 
 def problem_of_nothing(shape):
     return [np.zeros(each, np.float32) for each in (shape, shape, shape[:-1], shape[:-1], shape[-1:])]
+
+
+@pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
+def test_zero_has_no_sign_as_an_attribute(order):
+    zero = np.array([-0.0], np.float32)
+    inputs = np.ones((1, 2), np.float32), np.array([[1, 3]], np.float32), zero, np.zeros(1, np.float32), np.ones(2, np.float32)
+    operator_of(anycann.layer_norm_grad).forget()
+    results = [anycann.layer_norm_grad(*inputs, epsilon) for epsilon in order]
+    assert all(np.array_equal(res_for_gamma, np.full((1, 2), np.inf)) for _, res_for_gamma in results)

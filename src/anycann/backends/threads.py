@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from anycann.errors import SettingError
 
-__all__ = ["get_num_threads", "group_size", "set_num_threads", "when_changed"]
+__all__ = ["MOST", "get_num_threads", "group_size", "set_num_threads", "when_changed"]
 
 MOST = 1024
 

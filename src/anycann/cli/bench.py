@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anycann.backends.threads import MOST
 from anycann.cli.options import Json, writable
 from anycann.cli.output import Wrong, console, number, print_table, progress, styled, table, titled, write_json
 
@@ -50,7 +51,7 @@ def bench_command(
         ),
     ] = PEERS,
     threads: Annotated[
-        list[int] | None, typer.Option(metavar="N", min=1, help="Number of threads; may be repeated. Default: 1 and all cores.")
+        list[int] | None, typer.Option(metavar="N", min=1, max=MOST, help="Number of threads; may be repeated. Default: 1 and all cores.")
     ] = None,
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Only workloads of this name.")] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", help="This dtype instead of those that have targets.")] = None,

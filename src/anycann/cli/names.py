@@ -13,13 +13,8 @@ from anycann.spec import OpSpec
 
 __all__ = ["doors", "find_operator", "product_label", "product_of", "require_kernels"]
 
-# name shown, module, whether it needs a two-phase interface
-_DOORS = (
-    ("Python", "anycann", False),
-    ("aclnn", "anycann.aclnn", True),
-    ("C", "anycann.cabi", True),
-    ("torch", "anycann.torch", False),
-)
+# name shown, package that it needs, whether it needs a two-phase interface
+_DOORS = (("Python", "numpy", False), ("aclnn", "numpy", True), ("C", "cffi", True), ("torch", "torch", False))
 
 
 def _plain(name: str) -> str:
@@ -66,4 +61,4 @@ def product_label(product: Product) -> str:
 
 def doors(spec: OpSpec) -> list[str]:
     """The ways to call an operator that are installed."""
-    return [label for label, module, two_phase in _DOORS if (spec.two_phase or not two_phase) and find_spec(module) is not None]
+    return [label for label, package, two_phase in _DOORS if (spec.two_phase or not two_phase) and find_spec(package) is not None]

@@ -42,7 +42,8 @@ SPEC = OpSpec(
     products=(INFERENCE, TRAINING, A2_TRAINING, A2_INFERENCE, A2_BOX, A3, ASCEND_950),
     accuracy={
         "float32": "out, mean and rstd within 0.51 ULP; what cancels leaves 2**-48 of its size",
-        "float16, bfloat16": "error <= 4 * 2**-24 * |(input - mean) * rstd * weight| and one rounding; mean and rstd as for float32",
+        "float16, bfloat16": "error <= 4 * 2**-24 * |(input - mean) * rstd * weight| and one rounding, where rstd is within float32; "
+        "mean and rstd as for float32",
     },
     notes=(
         "The variance is the biased one. Mean and variance come from the sums, in float64, of the elements less the first of their row, "
