@@ -268,6 +268,7 @@ def test_check_of_everything_leaves_out_what_the_product_lacks(monkeypatch: pyte
         (("--product", "Ascend999"), "no product is called 'Ascend999'"),
         (("--values", "odd"), "--values odd: must be one of normal, L0"),
         (("--seed", "-1"), "--seed"),
+        (("--json", ""), "--json must name a file; got an empty name"),
     ],
 )
 def test_wrong_options_of_check_are_refused_before_anything_runs(args: tuple[str, ...], message: str) -> None:

@@ -14,6 +14,8 @@ def writable(param: typer.CallbackParam, target: str | None) -> str | None:
     """The path that an option names for a file to be written; `Wrong` if that is in vain. No file is changed, none stays."""
     if target is None or target == "-" or (os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)):
         return target  # what is no file, like a pipe, may notice that it is opened
+    if not target:
+        raise Wrong(f"{param.opts[0]} must name a file; got an empty name")
     try:
         if os.path.exists(target):
             os.close(os.open(target, os.O_WRONLY))
