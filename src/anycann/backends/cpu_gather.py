@@ -52,6 +52,7 @@ _PAIR = 2 * LANES
 _FEW = 4  # rows of a sum
 _PAGE = 4096  # bytes; parts of rows in a cache that are as long as that are read ahead by the CPU itself
 _CACHED = 1 << 18  # bytes of all rows of a sum in a tile, at most
+_LONG = 1 << 10  # bytes of a part of a row that leaves past the caches although its ends are parts of lines
 _NEAR = 1 << 24  # bytes of all rows that are likely to be in a cache
 
 Operand = tuple[Tensor, Any]  # and the place of its first element
@@ -230,7 +231,8 @@ def _add_rows(
             if count == 0:
                 sweep(zero, None, tag, out, n, False)
             else:
-                sweep(_sum, given, tag, out, n, stream and out_step == 1, _sums, None, _many_sums, many)
+                lines = stream and out_step == 1 and (out & 63 == 0 or n * size >= _LONG)
+                sweep(_sum, given, tag, out, n, lines, _sums, None, _many_sums, many)
             unload(tag, place, out_step, n, scratch)
         count = next_count
     if stream:
