@@ -52,17 +52,46 @@ def test_what_does_not_compile_is_named_with_its_line(make, tmp_path, body, mess
     assert "error:" in caught.value.output
 
 
+def test_the_line_of_a_mistake_is_the_call_nearest_to_the_library(tmp_path):
+    path = tmp_path / "kernel.cpp"
+    path.write_text("""#include "kernel_operator.h"
+        template <typename T> struct Operator {
+            __aicore__ inline void Compute() { AscendC::LocalTensor<T> a;
+                AscendC::Add(a, a, a, 32); }
+            __aicore__ inline void Process() {
+                Compute(); } };
+        template <typename T> __global__ __aicore__ void kernel(GM_ADDR x) {
+            Operator<T>().Process(); }
+        struct Heavy { ~Heavy(); };
+        __global__ __aicore__ void heavy(Heavy x) {}
+        """)
+    with pytest.raises(ascendc.CompileError) as caught:
+        ascendc.build(path, templates={"kernel": ["uint8_t"]})
+    lines = str(caught.value).splitlines()
+    assert any(line.startswith(f"{path}:4: AscendC::Add does not take this element type") for line in lines), lines
+    assert "anycann-generated" not in str(caught.value)
+
+
 def test_a_source_without_kernels(tmp_path):
     path = tmp_path / "none.cpp"
     path.write_text('#include "kernel_operator.h"\n// extern "C" __global__ __aicore__ void kernel(GM_ADDR x) {}\n')
     with pytest.raises(ascendc.CompileError, match="no kernel is defined here"):
+        ascendc.build(path)
+    path.write_text('#include "kernel_operator.h"\ntemplate <typename T> __global__ __aicore__ void kernel(GM_ADDR x) {}\n')
+    with pytest.raises(ascendc.CompileError, match=r"only templates are kernels here: .* as in templates=\{'kernel': \[...\]\}"):
         ascendc.build(path)
 
 
 def test_the_cache_follows_every_file(tmp_path, monkeypatch):
     runs = []
     real = toolchain.compile_file
-    monkeypatch.setattr(toolchain, "compile_file", lambda arguments: runs.append(arguments) or real(arguments))
+
+    def noted(arguments):
+        if "-E" not in arguments:  # the preprocessor reads every file every time; what counts is what is compiled
+            runs.append(arguments)
+        return real(arguments)
+
+    monkeypatch.setattr(toolchain, "compile_file", noted)
     (tmp_path / "value.h").write_text("constexpr int value = 1;\n")
     path = tmp_path / "kernel.cpp"
     path.write_text(
@@ -87,6 +116,99 @@ def test_the_cache_follows_every_file(tmp_path, monkeypatch):
     assert value() == 6
     ascendc.build(path, product="Ascend310P3")
     assert len(runs) == built + 4 or len(runs) == built + 3
+
+
+def test_the_cache_follows_files_that_come_and_go_wherever_they_lie(tmp_path):
+    folder = tmp_path / 'C# a$b\tc "d" \\e'
+    for name in ("near", "far"):
+        (folder / name).mkdir(parents=True)
+    (folder / "far" / "value.h").write_text("constexpr int value = 1;\n")
+    (folder / "more.h").write_text("constexpr int more = 10;\n")
+    path = folder / "kernel.cpp"
+    path.write_text("""#include "kernel_operator.h"
+        #include <value.h>
+        #include "more.h"
+        #if __has_include("optional.h")
+        #include "optional.h"
+        #else
+        constexpr int optional = 100;
+        #endif
+        extern "C" __global__ __aicore__ void kernel(GM_ADDR x) { *(int*)x = value + more + optional; }
+        """)
+
+    def value():
+        out = np.zeros(1, np.int32)
+        ascendc.build(path, include=[folder / "near", folder / "far"]).kernel[1](out)
+        return int(out[0])
+
+    assert value() == 111
+    (folder / "more.h").write_text("constexpr int more = 20;\n")
+    assert value() == 121
+    (folder / "near" / "value.h").write_text("constexpr int value = 2;\n")
+    (folder / "optional.h").write_text("constexpr int optional = 200;\n")
+    assert value() == 222, "headers that were not there before"
+    (folder / "near" / "value.h").unlink()
+    (folder / "optional.h").unlink()
+    assert value() == 121
+
+
+SHAPES = """
+#include "kernel_operator.h"
+#include "more.h"
+#define SET(place, number) (*(int*)(place) = (number))
+#define PARAMETERS GM_ADDR x, GM_ADDR y
+#ifdef ONE
+extern "C" __global__ __aicore__ void chosen(GM_ADDR x) {
+#else
+extern "C" __global__ __aicore__ void chosen(GM_ADDR x, GM_ADDR y, int32_t n) { SET(y, n);
+#endif
+}
+#if 0
+extern "C" __global__ __aicore__ void old(GM_ADDR x, Foo bar) {
+#endif
+extern "C" __global__ __aicore__ void hidden(PARAMETERS) { SET(y, 2); }
+#define DEFINE(name) extern "C" __global__ __aicore__ void name(GM_ADDR x) { SET(x, 3); }
+DEFINE(made)
+namespace outer { namespace { struct Plain {}; } namespace v1::v2 { extern "C" __global__ __aicore__ void inside(GM_ADDR x) { SET(x, 4); } }
+template <typename T> __global__ __aicore__ void instance(GM_ADDR x) { SET(x, sizeof(T)); } }
+extern "C" void __global__ __aicore__ turned(GM_ADDR x) { SET(x, 5); }
+extern "C" __global__ __attribute__((noinline)) __aicore__ void attributed(GM_ADDR x, GM_ADDR) { SET(x, 6); }
+template <typename... T> __global__ __aicore__ void pack(T... values) { (SET(values, 7), ...); }
+"""
+
+
+def test_kernels_are_found_however_they_are_written(tmp_path):
+    (tmp_path / "more.h").write_text('#pragma once\nextern "C" __global__ __aicore__ void included(GM_ADDR x) { *(int*)x = 1; }\n')
+    path = tmp_path / "kernel.cpp"
+    path.write_text(SHAPES)
+    templates = {"outer::instance": ["DTYPE_Z"], "pack": ["GM_ADDR, GM_ADDR"]}
+    module = ascendc.build(path, templates=templates, dtypes={"z": "float16"})
+    arguments = {name: kernel.parameters for name, kernel in module.kernels.items()}
+    assert arguments == {
+        "included": ("x",),
+        "chosen": ("x", "y", "n"),
+        "hidden": ("x", "y"),
+        "made": ("x",),
+        "outer::v1::v2::inside": ("x",),
+        "outer::instance<DTYPE_Z>": ("x",),
+        "turned": ("x",),
+        "attributed": ("x", "argument1"),
+        "pack<GM_ADDR, GM_ADDR>": ("argument0", "argument1"),
+    }
+    numbers = {}
+    for name, kernel in module.kernels.items():
+        arrays = [np.zeros(1, np.int32) for _ in kernel.parameters if _ != "n"]
+        kernel[1](*arrays, *[9] * ("n" in kernel.parameters))
+        numbers[name.split("::")[-1].split("<")[0]] = tuple(int(array[0]) for array in arrays)
+    expected = {"included": (1,), "chosen": (0, 9), "hidden": (0, 2), "made": (3,), "inside": (4,), "instance": (2,), "turned": (5,)}
+    assert numbers == expected | {"attributed": (6, 0), "pack": (7, 7)}
+    with pytest.raises(TypeError, match=r"chosen takes 3 arguments \(x, y, n\); got 1"):
+        module.chosen[1](np.zeros(1, np.int32))
+    assert ascendc.build(path, templates=templates, dtypes={"z": "float16"}, defines={"ONE": "1"}).chosen.parameters == ("x",)
+    with pytest.raises(ascendc.CompileError, match=r"the argument templates:1: .flaot. was not declared"):
+        ascendc.build(path, templates={"pack": ["flaot"]})
+    with pytest.raises(TypeError, match=r"templates\['pack'\] must be a list of instances, as in \['GM_ADDR'\]; got a str"):
+        ascendc.build(path, templates={"pack": "GM_ADDR"})
 
 
 def test_modules_with_kernels_of_one_name_are_apart(tmp_path):

@@ -7,10 +7,11 @@ from typing import Any
 
 from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
+from anycann.ascendc.diagnostics import GENERATED
 from anycann.ascendc.launch import Kernel, load_kernels
-from anycann.ascendc.objects import compile_unit, device_flags, include_line
+from anycann.ascendc.objects import compile_unit, device_flags, include_line, preprocess
 from anycann.ascendc.report import CompileError
-from anycann.ascendc.sources import KernelSignature, find_kernels
+from anycann.ascendc.sources import KernelSignature, find_kernels, without_library
 from anycann.ascendc.tiling.structs import Struct, TilingData, describe, parse_definitions
 from anycann.toolchain import ToolchainError
 
@@ -70,20 +71,37 @@ def _tiling_struct(tiling: Any) -> Struct | None:
     )
 
 
-def _instances(kernels: Sequence[KernelSignature], templates: Mapping[str, Sequence[str]]) -> list[tuple[str, KernelSignature]]:
-    known = {kernel.name for kernel in kernels if kernel.template}
+def _instances(
+    path: Path, kernels: Sequence[KernelSignature], templates: Mapping[str, Sequence[str]]
+) -> list[tuple[str, str, KernelSignature]]:
+    """(key in the module, name in the unit, signature) of every kernel that is compiled."""
+    known = {kernel.qualified for kernel in kernels if kernel.template}
     if unknown := [name for name in templates if name not in known]:
         raise ValueError(
-            f"templates names {unknown[0]!r}, which is no template kernel here; template kernels: {', '.join(known) or 'none'}"
+            f"templates names {unknown[0]!r}, which is no template kernel here; template kernels: {', '.join(sorted(known)) or 'none'}"
         )
-    pairs = []
+    if wrong := next((name for name, arguments in templates.items() if isinstance(arguments, str)), None):
+        raise TypeError(f"templates[{wrong!r}] must be a list of instances, as in [{templates[wrong]!r}]; got a str")
+    made = {key: alias for alias, key in _aliases(templates)}
+    found = []
     for kernel in kernels:
-        pairs += (
-            [(f"{kernel.name}<{arguments}>", kernel) for arguments in templates.get(kernel.name, ())]
-            if kernel.template
-            else [(kernel.name, kernel)]
+        keys = [f"{kernel.qualified}<{one}>" for one in templates.get(kernel.qualified, ())] if kernel.template else [kernel.qualified]
+        found += [(key, made.get(key, key), kernel) for key in keys]
+    if not found and known:
+        raise CompileError(
+            f"{path}: only templates are kernels here: say which instances to make, as in templates={{{min(known)!r}: [...]}}", ""
         )
-    return pairs
+    if not found:
+        raise CompileError(
+            f'{path}: no kernel is defined here: a kernel is a function `extern "C" __global__ __aicore__ void name(...)`', ""
+        )
+    return found
+
+
+def _aliases(templates: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """(name in the unit, key in the module) of every instance of a template."""
+    keys = [f"{name}<{one}>" for name, arguments in templates.items() for one in arguments]
+    return [(f"anycann_instance_{number}", key) for number, key in enumerate(keys)]
 
 
 def _dtype_flags(dtypes: Mapping[str, str]) -> list[str]:
@@ -124,25 +142,21 @@ def build(
     >>> module.my_kernel[8](x, y, {"n": 4096})                       # doctest: +SKIP
     """
     path = Path(source).resolve()
-    text = path.read_text(errors="replace")
-    layout, target = _tiling_struct(tiling), device(product)
-    instances = _instances(find_kernels(text), templates or {})
-    if not instances:
-        raise CompileError(
-            f'{path}: no kernel is defined here: a kernel is a function `extern "C" __global__ __aicore__ void name(...)`', ""
-        )
+    layout, target, templates = _tiling_struct(tiling), device(product), templates or {}
     flags = [*device_flags(target, check, sanitize), *_dtype_flags(dtypes or {})]
     flags += [f"-D{name}={value}" for name, value in (defines or {}).items()] + [f"-I{Path(folder).resolve()}" for folder in include]
     if sanitize == "address" and "libasan" not in os.environ.get("LD_PRELOAD", ""):
         raise ToolchainError(
             'sanitize="address" needs the sanitizer loaded first: LD_PRELOAD=$(g++ -print-file-name=libasan.so) python ...'
         )
+    unit = preprocess(_unit(path, layout, templates), path.parent, flags)
+    instances = _instances(path, find_kernels(without_library(unit, toolchain.INCLUDE)), templates)
     library = toolchain.core_library(sanitize)
-    made = compile_unit(_unit(path, layout, [name for name, _ in instances]), path.parent, flags, ".so", link=[library])
-    return Module(load_kernels(library, made, instances, layout, target, check), layout)
+    made = compile_unit(unit + _table(instances), flags, ".so", link=[library])
+    return Module(load_kernels(library, made, [(key, kernel) for key, _, kernel in instances], layout, target, check), layout)
 
 
-def _unit(path: Path, layout: Struct | None, names: Sequence[str]) -> str:
+def _unit(path: Path, layout: Struct | None, templates: Mapping[str, Sequence[str]]) -> str:
     lines = ["#include <cstdint>", '#include "emu/half.h"', '#include "kernel_tiling/kernel_tiling.h"']
     if layout is not None:
         lines.append(layout.declaration())
@@ -152,8 +166,14 @@ def _unit(path: Path, layout: Struct | None, names: Sequence[str]) -> str:
     if layout is not None:
         differs = "the tiling struct has another layout in the kernel than in the description"
         lines.append(f'static_assert(sizeof({layout.name}) == {layout.size}, "{differs}");')
-    lines.append('#include "emu/launch.h"')
-    entries = "\n".join(f'    anycann::emu::Entry<&{name}>::Make("{name}"),' for name in names)
+    lines += ['#include "emu/launch.h"', '#line 1 "the argument templates"']
+    lines += [f"static constexpr auto {alias} = &{key};" for alias, key in _aliases(templates)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(instances: Sequence[tuple[str, str, KernelSignature]]) -> str:
+    """What stands behind the preprocessed unit: the kernels by their keys."""
+    entries = "\n".join(f'    anycann::emu::Entry<{"&" if name == key else ""}{name}>::Make("{key}"),' for key, name, _ in instances)
     table = "const anycann::emu::KernelEntry anycann_kernels[]"
-    lines.append(f'extern "C" {{\nextern __attribute__((visibility("default"))) {table};\n{table} = {{\n{entries}\n}};\n}}\n')
-    return "\n".join(lines)
+    visible = f'extern "C" {{\nextern __attribute__((visibility("default"))) {table};\n{table} = {{\n{entries}\n}};\n}}\n'
+    return f'# 1 "{GENERATED}"\n{visible}'

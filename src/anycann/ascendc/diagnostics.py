@@ -4,14 +4,15 @@ import re
 
 from anycann.ascendc.toolchain import INCLUDE
 
-__all__ = ["summarise"]
+__all__ = ["GENERATED", "summarise"]
+
+GENERATED = "anycann-generated"  # the file of those lines of a unit that are nobody's
 
 _ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$", re.MULTILINE)
-_REQUIRED = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)?\s+"
-    r"(?:required from here|note: in instantiation of .* requested here|note: in expansion of macro)",
-    re.MULTILINE,
-)
+_PLACE = r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)?\s+"
+# The calls that led to a mistake, the nearest first: g++ says them before it, clang++ after it.
+_LED_BEFORE = re.compile(_PLACE + r"(?:recursively )?required (?:from|by)", re.MULTILINE)
+_LED_AFTER = re.compile(_PLACE + r"note: in (?:instantiation of .* requested here|expansion of macro)", re.MULTILINE)
 _NOT_MEMBER = re.compile(
     r"['‘](?P<name>\w+)['’] is not a member of ['‘]AscendC['’]"
     r"|no (?:template |type |member )*named ['‘](?P<other>\w+)['’] in namespace ['‘]AscendC['’]"
@@ -35,24 +36,25 @@ def _plain(text: str) -> str:
     return text
 
 
-def _in_headers(file: str) -> bool:
-    return file.startswith(str(INCLUDE))
+def _in_library(file: str) -> bool:
+    """Whether a file is anycann's, the standard library's or nobody's: no place for a reader of the kernel to look at."""
+    return file.startswith((str(INCLUDE), GENERATED)) or "/include/c++/" in file
 
 
 def summarise(output: str) -> list[str]:
-    """One line for each error, "file:line: what", in the user's own source where the compiler tells which call led there."""
+    """One line for each error, "file:line: what": where the user's own source calls what cannot be, as far as the compiler says it."""
     lines: list[str] = []
     blocks = list(_ERROR.finditer(output))
     for number, match in enumerate(blocks):
-        file, line = match["file"], match["line"]
-        if _in_headers(file):
+        place = match
+        if _in_library(match["file"]):
             before = output[blocks[number - 1].end() if number else 0 : match.start()]
-            callers = [m for m in _REQUIRED.finditer(before) if not _in_headers(m["file"])]
             after = output[match.end() : blocks[number + 1].start() if number + 1 < len(blocks) else len(output)]
-            callers = callers or [m for m in _REQUIRED.finditer(after) if not _in_headers(m["file"])]
-            if callers:
-                file, line = callers[-1]["file"], callers[-1]["line"]
-        text = f"{file}:{line}: {_plain(match['text'])}"
+            led = (*_LED_BEFORE.finditer(before), *_LED_AFTER.finditer(after))
+            place = next((call for call in led if not _in_library(call["file"])), match)
+        text = _plain(match["text"])
+        if place["file"] != GENERATED:
+            text = f"{place['file']}:{place['line']}: {text}"
         if text not in lines:
             lines.append(text)
     return lines

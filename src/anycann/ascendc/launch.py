@@ -244,6 +244,11 @@ def load_kernels(
     loaded = ctypes.CDLL(str(made))
     table = (_KernelEntry * len(instances)).in_dll(loaded, "anycann_kernels")
     return {
-        name: Kernel(name, entry, signature.parameters, library, tiling, device, check)
+        name: Kernel(name, entry, _names(signature, entry.count), library, tiling, device, check)
         for (name, signature), entry in zip(instances, table, strict=True)
     }
+
+
+def _names(signature: KernelSignature, count: int) -> Sequence[str]:
+    """The names of a kernel's parameters. The compiler knows how many there are: a pack stands once in the text and for any number."""
+    return signature.parameters if len(signature.parameters) == count else [f"argument{i}" for i in range(count)]

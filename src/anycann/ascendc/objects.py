@@ -1,20 +1,22 @@
-"""Compiling one translation unit, or taking it from the cache: the name of a result is the hash of everything it was made from,
-the files that it includes among them."""
+"""Compiling one translation unit, or taking it from the cache: the name of a result is the hash of its preprocessed text.
 
-import hashlib
-import json
+To preprocess takes less than a tenth of a second, and every file, macro and folder that matters is in what comes out, also those that came
+between a source and its header since the last time.
+"""
+
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from anycann import caches
 from anycann.ascendc import toolchain
 from anycann.ascendc.devices import Device
-from anycann.ascendc.diagnostics import summarise
+from anycann.ascendc.diagnostics import GENERATED, summarise
 from anycann.ascendc.report import CompileError
 from anycann.ascendc.sources import rewrite_launches
 
-__all__ = ["compile_unit", "device_flags", "include_line"]
+__all__ = ["compile_unit", "device_flags", "include_line", "preprocess"]
+
+_ENCODING = ("utf-8", "surrogateescape")  # sources may be in any
 
 # Hidden symbols: templates and static members of two modules with kernels of one name must not become one.
 _SHARED = ["-shared", "-fvisibility=hidden", "-Wl,-z,defs"]
@@ -41,51 +43,50 @@ def device_flags(device: Device, check: bool, sanitize: str | None) -> list[str]
 
 
 def include_line(source: Path) -> str:
-    """What a generated unit writes to include a kernel source: the file itself, or its rewritten text where it uses <<<>>>."""
+    """What a generated unit writes to include a kernel source: the file itself, or its text where that is rewritten for <<<>>>, or where
+    no #include can name the file."""
     text = source.read_text(errors="replace")
     rewritten = rewrite_launches(text)
-    if rewritten == text:
-        return f'#include "{source}"\n#line 1 "anycann-generated"\n'
-    return f'#line 1 "{source}"\n{rewritten}\n#line 1 "anycann-generated"\n'
+    if rewritten == text and '"' not in str(source):
+        return f'#include "{source}"\n#line 1 "{GENERATED}"\n'
+    name = str(source).replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line 1 "{name}"\n{rewritten}\n#line 1 "{GENERATED}"\n'
 
 
-def _dependencies(text: str) -> list[str]:
-    """The user's files in a make rule of the compiler."""
-    words = text.replace("\\\n", " ").split(":", 1)[1].replace("\\ ", "\0").split()
-    return [path for word in words if not (path := word.replace("\0", " ")).startswith((str(toolchain.INCLUDE), str(toolchain.folder())))]
-
-
-def _file_digest(path: str) -> str | None:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return None
-
-
-def compile_unit(text: str, near: Path, flags: Sequence[str], suffix: str, link: Sequence[str | Path] = ()) -> Path:
-    """The file made from a unit's text by these flags: ".o", or ".so" when `link` says what to link with.
+def preprocess(text: str, near: Path, flags: Sequence[str]) -> str:
+    """A unit's text as the compiler goes on with it: included files, conditions and macros resolved, with the place of every line.
 
     `near` is the folder whose files the unit may include with quotes. Raises CompileError for mistakes in the source.
     """
-    _, identity = toolchain.compiler()
-    options = [*flags, "-iquote", str(near), *(_SHARED if suffix == ".so" else ["-c"])]
-    key = toolchain.digest((text, identity, toolchain.headers_digest(), *options, *(str(item) for item in link)))
-    manifest = toolchain.folder() / f"{key}.deps"
-    stored = caches.load(manifest)
-    if stored is not None:
-        known: dict[str, str] = json.loads(stored)
-        path = toolchain.folder() / f"{key}-{toolchain.digest(known.values())}{suffix}"
-        if path.exists() and all(_file_digest(file) == mark for file, mark in known.items()):
-            return path
     with tempfile.TemporaryDirectory(dir=toolchain.folder()) as work:
-        unit, rules, made = Path(work) / "unit.cpp", Path(work) / "unit.d", Path(work) / f"unit{suffix}"
-        unit.write_text(text)
-        result = toolchain.compile_file([*options, "-MMD", "-MF", rules, unit, "-o", made, *link])
-        if result.status != 0:
-            lines = summarise(result.output)
-            raise CompileError("\n".join(lines) or result.output.strip(), result.output)
-        marks = {file: _file_digest(file) or "" for file in _dependencies(rules.read_text())}
-        path = toolchain.folder() / f"{key}-{toolchain.digest(marks.values())}{suffix}"
-        toolchain.place(made, path)
-    caches.save(manifest, json.dumps(marks).encode())
+        unit, made = Path(work) / "unit.cpp", Path(work) / "unit.ii"
+        unit.write_bytes(f'#line 1 "{GENERATED}"\n{text}'.encode(*_ENCODING))
+        _compile([*flags, "-iquote", str(near), "-E", unit, "-o", made])
+        result = made.read_bytes().decode(*_ENCODING)
+    return result[result.index(f'# 1 "{GENERATED}"') :]  # what comes before names the unit's folder, another each time
+
+
+def compile_unit(text: str, flags: Sequence[str], suffix: str, link: Sequence[str | Path] = ()) -> Path:
+    """The file made from a preprocessed unit by these flags: ".o", or ".so" when `link` says what to link with.
+
+    Raises CompileError for mistakes in the source.
+    """
+    _, identity = toolchain.compiler()
+    options = [*flags, *(_SHARED if suffix == ".so" else ["-c"])]
+    if "clang" in identity:
+        options.append("-Qunused-arguments")  # those of the preprocessor
+    content = text.encode(*_ENCODING)
+    path = toolchain.folder() / f"{toolchain.digest((content, identity, *options, *map(str, link)))}{suffix}"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=toolchain.folder()) as work:
+            unit, made = Path(work) / "unit.ii", Path(work) / f"unit{suffix}"
+            unit.write_bytes(content)
+            _compile([*options, unit, "-o", made, *link])
+            toolchain.place(made, path)
     return path
+
+
+def _compile(arguments: Sequence[str | Path]) -> None:
+    result = toolchain.compile_file(arguments)
+    if result.status != 0:
+        raise CompileError("\n".join(summarise(result.output)) or result.output.strip(), result.output)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
-from anycann.ascendc.objects import compile_unit, device_flags, include_line
+from anycann.ascendc.objects import compile_unit, device_flags, include_line, preprocess
 from anycann.ascendc.report import CompileError
 from anycann.ascendc.sources import KernelSignature, find_kernels, has_main, kind, launched_by_name, with_headers, without_comments
 from anycann.toolchain import ToolchainError, place_folder
@@ -87,7 +87,7 @@ def build_program(
         tail = "".join(_launch_function(kernel) for kernel in group if kernel.name in launched)
         unit = include_line(path) + ('#include "emu/launch.h"\n' + tail if tail else "")
         before = '#include <cstdint>\n#include "emu/launch.h"\n'
-        objects.append(compile_unit(before + unit, path.parent, options, ".o"))
+        objects.append(compile_unit(preprocess(before + unit, path.parent, options), options, ".o"))
     return _link(objects, library, sanitize, libraries)
 
 

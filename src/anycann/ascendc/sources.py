@@ -14,16 +14,22 @@ __all__ = [
     "rewrite_launches",
     "with_headers",
     "without_comments",
+    "without_library",
 ]
 
 
 class KernelSignature(NamedTuple):
-    """A `__global__` function: its name, its parameters' names and types as written, and whether it is a template."""
+    """A `__global__` function: its name, its parameters' names and types as written, whether it is a template, and its namespaces."""
 
     name: str
     parameters: tuple[str, ...]
     types: tuple[str, ...]
     template: bool
+    scope: tuple[str, ...] = ()
+
+    @property
+    def qualified(self) -> str:
+        return "::".join((*self.scope, self.name))
 
 
 _TOKEN = re.compile(
@@ -71,22 +77,53 @@ def _parameters(inside: str) -> list[tuple[str, str]]:
 
 
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define\b(?:\\\n|.)*", re.MULTILINE)
-_GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\bvoid\s+(\w+)\s*\(")
+# emu/names.h makes __global__ an empty attribute, so that kernels are still seen when macros are gone.
+_STEP = re.compile(
+    r"\bnamespace\b(?P<scope>[\w:\s]*)\{|(?P<brace>[{}])"
+    r"|(?:\b__global__\b|__attribute__\s*\(\(\)\))(?:__attribute__\s*\(\([^;{}]*?\)\)|[^;{}()])*?\b(?!__attribute__)(?P<name>\w+)\s*\(",
+)
 
 
 def find_kernels(text: str) -> tuple[KernelSignature, ...]:
-    """The kernels that a source defines (declarations and macros do not count), in order; of several with one name the first."""
+    """The kernels that a source defines (declarations and macros do not count), in order; of several with one name the first.
+
+    Takes a source as written or preprocessed. As written, it has the kernels of all its `#if`, and none that macros define.
+    """
     plain = _MACRO.sub(_blank, without_comments(text))
     found: dict[str, KernelSignature] = {}
-    for match in _GLOBAL.finditer(plain):
-        end = _closing(plain, match.end() - 1, "(", ")")
-        if end < 0 or not re.match(r"[^;{]*\{", plain[end + 1 :]):
-            continue
-        before = plain[max(plain.rfind(mark, 0, match.start()) for mark in ";}#") + 1 : match.start()]
-        pairs = _parameters(plain[match.end() : end])
-        names, types = tuple(name for name, _ in pairs), tuple(kind for _, kind in pairs)
-        found.setdefault(match[1], KernelSignature(match[1], names, types, re.search(r"\btemplate\b", before) is not None))
+    scopes: list[tuple[str, ...]] = []  # of each open brace: the namespaces that it begins
+    for match in _STEP.finditer(plain):
+        if match["scope"] is not None:
+            scopes.append(tuple(filter(None, re.split(r"[\s:]+", match["scope"]))))
+        elif match["brace"] == "{":
+            scopes.append(())
+        elif match["brace"] == "}":
+            del scopes[-1:]
+        else:
+            end = _closing(plain, match.end() - 1, "(", ")")
+            if end < 0 or not re.match(r"[^;{]*\{", plain[end + 1 :]):
+                continue
+            before = plain[max(plain.rfind(mark, 0, match.start()) for mark in ";}#") + 1 : match.start()]
+            pairs = _parameters(plain[match.end() : end])
+            names, types = tuple(name for name, _ in pairs), tuple(kind for _, kind in pairs)
+            scope = tuple(name for names in scopes for name in names)
+            kernel = KernelSignature(match["name"], names, types, re.search(r"\btemplate\b", before) is not None, scope)
+            found.setdefault(kernel.qualified, kernel)
     return tuple(found.values())
+
+
+_SYSTEM = re.compile(r'# \d+ ".*"[ 124]* 3')
+
+
+def without_library(text: str, headers: Path) -> str:
+    """What a preprocessed text has of other files than the system's headers and those in a folder."""
+    kept, library = [], False
+    for line in text.split("\n"):
+        if line.startswith("# "):
+            library = f'"{headers}/' in line or _SYSTEM.match(line) is not None
+        elif not library:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def has_main(text: str) -> bool:
