@@ -72,7 +72,7 @@ CASES = {
     ),
     "flag between the wrong pipes": (
         """AscendC::DataCopy(t, xGm, 64);
-        AscendC::SetFlag<AscendC::HardEvent::MTE2_S>(0); AscendC::WaitFlag<AscendC::HardEvent::MTE2_S>(0);
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE3>(0); AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE3>(0);
         AscendC::Adds(t, t, 1.0f, 64);""",
         "missing-sync",
         "Adds (pipe V) reads UB bytes 0 to 31 of the buffer that DataCopy (pipe MTE2) wrote",
@@ -156,6 +156,100 @@ def test_rule(make, name):
     assert any(text in report.what or text in report.advice for report in found if report.rule == rule), [report.what for report in found]
 
 
+TOGETHER = {
+    "a padded copy to an odd place": (
+        "AscendC::DataCopyPad(t[1], xGm, {1, 64, 0, 0, 0}, {false, 0, 0, 0.0f});",
+        "unaligned",
+        "an operand starts 4 bytes into its buffer; DataCopyPad needs a multiple of 32",
+    ),
+    "a padded copy from an odd place": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::PipeBarrier<PIPE_ALL>();
+        AscendC::DataCopyPad(yGm[1], t[2], AscendC::DataCopyExtParams{1, 64, 0, 0, 0});""",
+        "unaligned",
+        "an operand starts 8 bytes into its buffer; DataCopyPad needs a multiple of 32",
+    ),
+    "blocks to an odd place": ("AscendC::DataCopy(t[1], xGm, AscendC::DataCopyParams{1, 2, 0, 0});", "unaligned", "DataCopy needs"),
+    "blocks inside the buffer from an odd place": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::DataCopy(t[32], t[1], AscendC::DataCopyParams{1, 2, 0, 0});",
+        "unaligned",
+        "DataCopy needs",
+    ),
+    "memory of less than no elements": (
+        "AscendC::InitGlobalMemory(yGm, uint64_t{8} - 9 * AscendC::GetBlockNum(), 0.0f);",
+        "gm-range",
+        "the size is 18446744073709551615 elements, which no memory has",
+    ),
+    "memory whose bytes are too many to count": ("AscendC::InitGlobalMemory(yGm, uint64_t{1} << 62, 0.0f);", "gm-range", "no memory has"),
+    "gather from where it writes": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::LocalTensor<int32_t> i = in.AllocTensor<int32_t>(); AscendC::Duplicate(i, 4, 8);
+        AscendC::Gather(t, t, i.ReinterpretCast<uint32_t>(), 0, 8); in.FreeTensor(i);""",
+        "overlap",
+        "the destination and an element of the source share bytes",
+    ),
+    "a copy inside the buffer onto a part of itself": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::DataCopy(t[8], t, 32);",
+        "overlap",
+        "a source that starts -32 bytes away",
+    ),
+    "blocks inside the buffer onto later ones": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::DataCopy(t[8], t, AscendC::DataCopyParams{2, 1, 0, 0});",
+        "overlap",
+        "a block of the destination and one that is copied later share bytes",
+    ),
+    "selected into a shifted source": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::LocalTensor<uint16_t> m = in.AllocTensor<uint16_t>();
+        AscendC::Duplicate(m, uint16_t(5), 16);
+        AscendC::Select(t[8], m, t, 2.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE, 32); in.FreeTensor(m);""",
+        "overlap",
+        "a source that starts -32 bytes away",
+    ),
+    "selected over the mask": (
+        """AscendC::Duplicate(t, 1.0f, 64); AscendC::LocalTensor<float> u = out.AllocTensor<float>(); AscendC::Duplicate(u, 1.0f, 64);
+        AscendC::Select(u, u.ReinterpretCast<uint8_t>(), t, 2.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE, 64, 1, {1, 1, 1, 8, 8, 8});""",
+        "overlap",
+        "the destination and selMask share bytes",
+    ),
+    "bits among what is compared": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::Compare(t[8].ReinterpretCast<uint8_t>(), t, t, AscendC::CMPMODE::LT, 64);",
+        "overlap",
+        "a source that starts -32 bytes away",
+    ),
+    "bits of repeats among what is compared": (
+        "AscendC::Duplicate(t, 1.0f, 64); "
+        "AscendC::Compare(t[8].ReinterpretCast<uint8_t>(), t, t, AscendC::CMPMODE::LT, 64, 1, {1, 1, 1, 8, 8, 8});",
+        "overlap",
+        "a source that starts -32 bytes away",
+    ),
+    "spread over its own source": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::Brcb(t, t, 1, {1, 8});",
+        "overlap",
+        "and the source share bytes",
+    ),
+    "a sum among its terms": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::WholeReduceSum(t[8], t, 32, 2, 1, 1, 4);",
+        "overlap",
+        "a source that starts -32 bytes away",
+    ),
+    "a maximum that a later repeat reads": (
+        "AscendC::Duplicate(t, 1.0f, 64); AscendC::WholeReduceMax(t[32], t, 32, 2, 1, 1, 4, AscendC::ReduceOrder::ORDER_ONLY_VALUE);",
+        "overlap",
+        "a source that starts -128 bytes away",
+    ),
+}
+
+
+def test_rules_of_copies_and_of_operands_that_overlap(make):
+    """In one kernel, which is told the number of the case: a build costs more than the cases."""
+    bodies = "\n".join(f"if (which == {number}) {{ {body} }}" for number, (body, _, _) in enumerate(TOGETHER.values()))
+    module = make(QUEUES + bodies, "GM_ADDR x, GM_ADDR y, int32_t which")
+    for number, (name, (_, rule, text)) in enumerate(TOGETHER.items()):
+        with pytest.raises(ascendc.KernelError) as caught:
+            module.kernel[1](*arrays(), number)
+        found = caught.value.reports
+        assert [report.rule for report in found if report.rule not in ("leak", "missing-sync")] == [rule], name
+        assert any(text in report.what for report in found), (name, [report.what for report in found])
+
+
 def test_nine_live_tensors_are_too_many(make):
     body = """AscendC::TPipe pipe; AscendC::TQue<AscendC::QuePosition::VECIN, 9> queue; pipe.InitBuffer(queue, 9, 32);
     for (int i = 0; i < 9; ++i) { queue.EnQue(queue.AllocTensor<float>()); }
@@ -224,6 +318,13 @@ def test_legal_programs_give_no_report(make):
     AscendC::SetFlag<AscendC::HardEvent::S_V>(0);
     AscendC::WaitFlag<AscendC::HardEvent::S_V>(0);
     AscendC::Adds(t, t, first, 64);
+    AscendC::SetFlag<AscendC::HardEvent::V_S>(0);
+    AscendC::WaitFlag<AscendC::HardEvent::V_S>(0);  // what the scalar unit issues from here on begins after Adds
+    AscendC::DataCopy(xGm, t, 64);
+    AscendC::DataCopyPad(xGm[3], t[8], AscendC::DataCopyExtParams{1, 20, 0, 0, 0});
+    AscendC::SetFlag<AscendC::HardEvent::MTE3_S>(0);
+    AscendC::WaitFlag<AscendC::HardEvent::MTE3_S>(0);
+    AscendC::Adds(t, t, first, 64);
     AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(1);
     AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(1);
     AscendC::LocalTensor<float> v = in.AllocTensor<float>();
@@ -237,8 +338,9 @@ def test_legal_programs_give_no_report(make):
     """
     )
     x, y = arrays()
+    before = x.copy()
     make(body).kernel[1](x, y)
-    assert (y == (x + 1) * 2).all()
+    assert (y == (before + 1) * 2).all()
 
 
 def test_operands_may_be_the_same_or_lie_apart(make):
@@ -251,6 +353,8 @@ def test_operands_may_be_the_same_or_lie_apart(make):
     AscendC::Adds(t[8], t, 1.0f, 8, 4, {1, 1, 2, 2});  // even blocks to odd ones
     AscendC::Adds(t, t[16], 0.0f, 16, 2, {1, 1, 2, 2});  // a repeat reads what a later one writes
     AscendC::Add(t, t, t[8], 8, 3, {1, 1, 1, 0, 0, 1});  // every repeat adds to the first block
+    AscendC::DataCopy(t, t, 64);
+    AscendC::DataCopy(t[8], t[8], AscendC::DataCopyParams{2, 1, 1, 1});
     AscendC::Cast(t.ReinterpretCast<half>(), t, AscendC::RoundMode::CAST_NONE, 64);  // in place to narrower elements
     AscendC::PipeBarrier<PIPE_ALL>();
     AscendC::DataCopy(yGm, t, 32);
@@ -264,6 +368,27 @@ def test_operands_may_be_the_same_or_lie_apart(make):
     rows[:4] = rows[2:6]
     rows[0] += rows[1] + rows[2] + rows[3]
     assert (y[:32].view(np.float16) == rows.reshape(-1).astype(np.float16)).all()
+
+
+def test_results_may_lie_on_their_sources_and_between_them(make):
+    body = """AscendC::TPipe pipe; AscendC::TBuf<> buffer; pipe.InitBuffer(buffer, 1024);
+    AscendC::LocalTensor<float> t = buffer.Get<float>();
+    AscendC::GlobalTensor<float> yGm; yGm.SetGlobalBuffer((__gm__ float*)y, 64);
+    AscendC::Duplicate(t, 1.0f, 256);
+    AscendC::WholeReduceSum(t, t, 64, 4, 1, 1, 8);
+    AscendC::Duplicate(t[64], 2.0f, 192);
+    AscendC::BlockReduceSum(t[64], t[64], 3, 64, 1, 1, 8);
+    AscendC::DataCopy(t[8], t[16], 8);
+    AscendC::DataCopy(t[40], t[48], AscendC::DataCopyParams{2, 1, 0, 0});  // to the place of one that has been copied
+    AscendC::Duplicate(t[192], 3.0f, 64);
+    AscendC::Compare(t[192].ReinterpretCast<uint8_t>(), t[192], t[192], AscendC::CMPMODE::EQ, 64);
+    AscendC::PipeBarrier<PIPE_ALL>(); AscendC::DataCopyPad(yGm, t, {1, 16, 0, 0}); AscendC::DataCopy(yGm[8], t[64], 24);
+    AscendC::DataCopy(yGm[32], t[192], 8);"""
+    x, y = arrays()
+    make(body).kernel[1](x, y)
+    assert y[:4].tolist() == [64] * 4
+    assert y[8:32].tolist() == [16] * 24
+    assert y[32:34].view(np.uint64) == np.uint64(2**64 - 1)
 
 
 def test_integers_of_one_size_add_alike(make):
@@ -381,6 +506,14 @@ def test_one_block_stopped_by_its_own_mistake_is_the_only_report(make):
     body = QUEUES + "if (AscendC::GetBlockIdx() == 1) { in.DeQue<float>(); } AscendC::SyncAll();"
     found = reports(make(body), blocks=4)
     assert [(report.rule, report.cores) for report in found] == [("deque-empty", (1,))]
+
+
+def test_a_barrier_that_some_blocks_miss_names_all_of_them(make):
+    module = make("AscendC::SyncAll(); if (AscendC::GetBlockIdx() % 3 != 1) { AscendC::SyncAll(); }")
+    for _ in range(20):
+        (report,) = reports(module, blocks=8)
+        assert (report.rule, report.cores) == ("sync-all", (0, 2, 3, 5, 6))
+        assert report.what == "5 of 8 blocks wait here and cores 1, 4, 7 ended without reaching it: it would hang"
 
 
 def test_an_exception_of_the_kernel_is_reported(make):

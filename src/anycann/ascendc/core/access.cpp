@@ -136,7 +136,7 @@ void Op::Touch(const View& view, std::int64_t offset, std::int64_t bytes, int al
     }
     const Slot& slot = *view.slot;
     const std::int64_t begin = view.begin + offset, end = begin + bytes;
-    if (offset < 0 || offset + bytes > view.bytes || begin < slot.offset || end > slot.offset + slot.bytes) {
+    if (offset < 0 || bytes < 0 || offset + bytes > view.bytes || begin < slot.offset || end > slot.offset + slot.bytes) {
         Fail(core, "tensor-range", loc_, name_, &slot,
              Format("%s %s bytes %lld to %lld of a tensor of %lld bytes (its buffer has %lld)", name_, write ? "writes" : "reads", static_cast<long long>(offset),
                     static_cast<long long>(offset + bytes - 1), static_cast<long long>(view.bytes), static_cast<long long>(slot.bytes)));
@@ -168,8 +168,8 @@ void Op::Touch(const View& view, std::int64_t offset, std::int64_t bytes, int al
 
 void Op::Read(const View& view, std::int64_t bytes, int align) { Touch(view, 0, bytes, align, false); }
 void Op::Write(const View& view, std::int64_t bytes, int align) { Touch(view, 0, bytes, align, true); }
-void Op::ReadAt(const View& view, std::int64_t offset, std::int64_t bytes) { Touch(view, offset, bytes, 1, false); }
-void Op::WriteAt(const View& view, std::int64_t offset, std::int64_t bytes) { Touch(view, offset, bytes, 1, true); }
+void Op::ReadAt(const View& view, std::int64_t offset, std::int64_t bytes, int align) { Touch(view, offset, bytes, align, false); }
+void Op::WriteAt(const View& view, std::int64_t offset, std::int64_t bytes, int align) { Touch(view, offset, bytes, align, true); }
 
 // Runs of selected lanes that lie next to each other are one access.
 void Op::WalkLanes(const View& view, const Lanes& lanes, bool write)
@@ -239,17 +239,10 @@ void Op::SameOrApart(const View& dst, std::int64_t dstBytes, const View& src, st
     }
 }
 
-// The bytes from the first to the last that the lanes may touch.
-static std::int64_t Extent(const Lanes& lanes)
-{
-    const std::int64_t blocks = std::int64_t{lanes.perRepeat} * lanes.itemSize / 32;
-    return lanes.repeats == 0 ? 0 : 32 * (std::int64_t{lanes.repeats - 1} * lanes.repeatStride + (blocks - 1) * lanes.blockStride + 1);
-}
-
 // Whether a lane reads what an earlier repeat wrote, or what another lane of its own repeat writes.
 static bool Disturbed(const View& dst, const Lanes& to, const View& src, const Lanes& from)
 {
-    std::vector<int> writer(static_cast<std::size_t>(Extent(to)), -1);  // of each byte of the destination: the last repeat
+    std::vector<int> writer(static_cast<std::size_t>(to.Extent()), -1);  // of each byte of the destination: the last repeat
     for (int r = 0; r < to.repeats; ++r) {
         for (const bool written : {false, true}) {  // before this repeat, and after it
             for (int lane = 0; lane < from.perRepeat; ++lane) {
@@ -275,7 +268,36 @@ void Op::SameOrApart(const View& dst, const Lanes& to, const View& src, const La
 {
     const bool alike = to.itemSize == from.itemSize && to.blockStride == from.blockStride && to.repeatStride == from.repeatStride;
     const bool same = dst.begin == src.begin && (alike || to.itemSize < from.itemSize);
-    if (checked_ && !same && !Apart(dst, Extent(to), src, Extent(from)) && Disturbed(dst, to, src, from)) {
+    if (checked_ && !same && !Apart(dst, to.Extent(), src, from.Extent()) && Disturbed(dst, to, src, from)) {
+        NoteOverlap(dst, src);
+    }
+}
+
+// Whether a repeat reads results of an earlier one, or has its own among its sources and not where these begin.
+static bool Disturbed(std::int64_t away, std::int64_t step, std::int64_t width, const Lanes& from)
+{
+    std::vector<bool> written(static_cast<std::size_t>((from.repeats - 1) * step + width), false);
+    for (int r = 0; r < from.repeats; ++r) {
+        const std::int64_t begin = r * step;
+        const bool inPlace = away + from.At(r, 0) * from.itemSize == begin;
+        for (int lane = 0; lane < from.perRepeat; ++lane) {
+            const std::int64_t read = away + from.At(r, lane) * from.itemSize;
+            for (std::int64_t at = read; from.On(lane) && at < read + from.itemSize; ++at) {
+                const bool own = at >= begin && at < begin + width && !inPlace;
+                if (own || (at >= 0 && at < static_cast<std::int64_t>(written.size()) && written[static_cast<std::size_t>(at)])) {
+                    return true;
+                }
+            }
+        }
+        std::fill_n(written.begin() + begin, width, true);
+    }
+    return false;
+}
+
+void Op::ResultsApart(const View& dst, std::int64_t step, std::int64_t width, const View& src, const Lanes& from)
+{
+    if (checked_ && from.repeats > 0 && !Apart(dst, (from.repeats - 1) * step + width, src, from.Extent()) &&
+        Disturbed(src.begin - dst.begin, step, width, from)) {
         NoteOverlap(dst, src);
     }
 }
@@ -345,7 +367,7 @@ void Op::TouchGm(const GmView& view, std::int64_t offset, std::int64_t bytes, in
     }
     const std::int64_t base = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(view.base));
     const std::int64_t from = view.begin + offset, begin = base + from, end = begin + bytes;
-    if (from < 0 || (view.bytes >= 0 && from + bytes > view.bytes)) {
+    if (from < 0 || bytes < 0 || (view.bytes >= 0 && from + bytes > view.bytes)) {
         Fail(core, "gm-range", loc_, name_, nullptr,
              Format("%s %s bytes %lld to %lld of a GlobalTensor that SetGlobalBuffer gave %lld bytes", name_, write ? "writes" : "reads", static_cast<long long>(from),
                     static_cast<long long>(from + bytes - 1), static_cast<long long>(view.bytes)));

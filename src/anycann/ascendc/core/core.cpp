@@ -135,7 +135,10 @@ void FlagWait(const char* event, Pipe from, Pipe to, int id, const Loc& loc)
     }
     found->second.set = false;
     core.At(to).Join(found->second.clock);
-    if (to == Pipe::S) {
+    if (to == Pipe::S) {  // the scalar unit issues the others: what they begin from here on, they begin after it waited
+        for (Clock& clock : core.clocks) {
+            clock.Join(found->second.clock);
+        }
         core.issue = std::max(core.issue, core.At(to).time);
     }
     TraceMark(core, kFlagTrack, "WaitFlag", loc);

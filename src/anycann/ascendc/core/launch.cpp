@@ -12,8 +12,26 @@
 namespace anycann {
 namespace emu {
 
-// True when every block that can still move is waiting: called with the mutex held.
-static bool Stuck(const Launch& launch) { return launch.arrived > 0 && launch.arrived < launch.blocks && launch.arrived + launch.ended == launch.blocks; }
+// Ends the wait of the blocks in SyncAll, with the mutex held. All of them report what holds at this moment: that other blocks ended without
+// arriving, or else the time limit; nothing where a block's own mistake keeps it from arriving.
+static void StopWaiting(Launch& launch)
+{
+    if (!launch.broken && !launch.ended.empty()) {
+        launch.hangs = Format("%lld of %lld blocks wait here and %s ended without reaching it: it would hang", static_cast<long long>(launch.arrived),
+                              static_cast<long long>(launch.blocks), CoresText(launch.ended, launch.blocks).c_str());
+    }
+    launch.late = !launch.broken;
+    launch.stopping = true;
+    launch.changed.notify_all();
+}
+
+static void StopIfStuck(Launch& launch)  // when every block that can still move is waiting
+{
+    const std::int64_t ended = static_cast<std::int64_t>(launch.ended.size());
+    if (!launch.stopping && launch.arrived > 0 && launch.arrived < launch.blocks && launch.arrived + ended == launch.blocks) {
+        StopWaiting(launch);
+    }
+}
 
 void BarrierCores(const Loc& loc)
 {
@@ -34,33 +52,30 @@ void BarrierCores(const Loc& loc)
         ++launch.round;
         launch.syncOut = launch.syncTime;
         launch.changed.notify_all();
-    } else if (Stuck(launch)) {
-        launch.stopping = true;
-        launch.changed.notify_all();
+    } else {
+        StopIfStuck(launch);
     }
     while (launch.round == round && !launch.stopping) {
-        if (launch.changed.wait_until(lock, launch.deadline) == std::cv_status::timeout && launch.round == round) {
-            launch.stopping = true;
-            launch.changed.notify_all();
+        if (launch.changed.wait_until(lock, launch.deadline) == std::cv_status::timeout && launch.round == round && !launch.stopping) {
+            StopWaiting(launch);
         }
     }
-    const bool released = launch.round != round;
-    const std::int64_t ended = launch.ended, waiting = launch.arrived;
-    const bool broken = launch.broken;
-    lock.unlock();
-    if (!released) {
-        if (broken) {
-            throw StopCore();  // another block's mistake keeps this one from going on
+    if (launch.round == round) {
+        const std::string hangs = launch.hangs;
+        const std::int64_t waiting = launch.arrived;
+        const bool late = launch.late || !launch.broken;
+        lock.unlock();
+        if (!hangs.empty()) {
+            Fail(core, "sync-all", loc, "SyncAll", nullptr, hangs);
         }
-        if (ended == 0 && waiting < launch.blocks) {
+        if (late) {
             Fail(core, "time-limit", loc, "SyncAll", nullptr,
                  Format("the block waited here for more than %g seconds; %lld of %lld blocks arrived", launch.timeoutSeconds, static_cast<long long>(waiting),
                         static_cast<long long>(launch.blocks)));
         }
-        Fail(core, "sync-all", loc, "SyncAll", nullptr,
-             Format("%lld of %lld blocks wait here and %lld ended without reaching it: it would hang", static_cast<long long>(waiting),
-                    static_cast<long long>(launch.blocks), static_cast<long long>(ended)));
+        throw StopCore();  // another block's mistake keeps this one from going on
     }
+    lock.unlock();
     core.issue = launch.syncOut;
     for (Clock& clock : core.clocks) {
         clock.time = launch.syncOut;
@@ -143,11 +158,8 @@ static void RunBlock(const std::shared_ptr<Launch>& launch, std::int64_t block)
     launch->broken = launch->broken || stopped;
     launch->active.erase(std::find(launch->active.begin(), launch->active.end(), &core));
     Merge(*launch, core);
-    ++launch->ended;
-    if (Stuck(*launch)) {
-        launch->stopping = true;
-        launch->changed.notify_all();
-    }
+    launch->ended.insert(block);
+    StopIfStuck(*launch);
 }
 
 static void RunCore(const std::shared_ptr<Launch>& launch, std::int64_t first)

@@ -184,7 +184,7 @@ void Stop(const char* rule, const Loc& loc, const char* api, const char* format,
     Fail(Current(), rule, loc, api, nullptr, text);
 }
 
-static std::string Cores(const std::set<std::int64_t>& cores, std::int64_t blocks)
+std::string CoresText(const std::set<std::int64_t>& cores, std::int64_t blocks)
 {
     if (blocks > 1 && static_cast<std::int64_t>(cores.size()) == blocks) {
         return Format("all %lld cores", static_cast<long long>(blocks));
@@ -215,7 +215,7 @@ static std::string ReportText(const Report& report, std::int64_t blocks)
     std::string text = report.api.empty() ? std::string("before its first call") : PlaceText(report.loc) + ": " + report.api;
     text += "  [" + report.rule + "]\n";
     AddSource(text, report.loc);
-    text += "   where  " + Cores(report.cores, blocks);
+    text += "   where  " + CoresText(report.cores, blocks);
     text += report.pipe.empty() ? "" : ", pipe " + report.pipe;
     text += report.queue.empty() ? "" : ", " + report.queue;
     text += report.buffer >= 0 ? Format(", buffer %d", report.buffer) : "";

@@ -131,7 +131,10 @@ struct Launch {
     std::condition_variable changed;
     std::atomic<bool> stopping{false};
     std::int64_t running = 0;  // worker threads
-    std::int64_t arrived = 0, ended = 0, round = 0;  // SyncAll
+    std::int64_t arrived = 0, round = 0;  // SyncAll
+    std::set<std::int64_t> ended;         // blocks
+    std::string hangs;                    // why the blocks that wait in SyncAll wait in vain
+    bool late = false;                    // the time limit came while blocks waited in SyncAll
     double syncTime = 0, syncOut = 0;
     bool broken = false;  // a block was stopped by a mistake of its own
     std::vector<Report> reports;
@@ -198,6 +201,7 @@ std::string PositionName(int position);
 std::string QueueName(const Queue& queue);
 std::string QueueText(const Queue& queue);
 std::string PlaceText(const Loc& loc);
+std::string CoresText(const std::set<std::int64_t>& cores, std::int64_t blocks);
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // Findings. Fail stops the core; Note goes on.

@@ -62,7 +62,7 @@ void CopyBlocksIn(const char* api, const AscendC::LocalTensor<T>& dst, const Asc
     const int64_t whole = UpTo32(left + b.length + right);
     for (int64_t i = 0; i < b.count; ++i) {
         op.ReadGm(src.view(), i * b.gm, b.length, sizeof(T));
-        op.WriteAt(dst.view(), i * b.ub, whole);
+        op.WriteAt(dst.view(), i * b.ub, whole, 32);
     }
     for (int64_t i = 0; i < b.count; ++i) {
         uint8_t* to = reinterpret_cast<uint8_t*>(dst.Data()) + i * b.ub;
@@ -82,12 +82,30 @@ void CopyBlocksOut(const char* api, const AscendC::GlobalTensor<T>& dst, const A
 {
     Op op(api, Pipe::MTE3, loc);
     for (int64_t i = 0; i < b.count; ++i) {
-        op.ReadAt(src.view(), i * b.ub, b.length);
+        op.ReadAt(src.view(), i * b.ub, b.length, 32);
         op.WriteGm(dst.view(), i * b.gm, b.length, sizeof(T));
     }
     for (int64_t i = 0; i < b.count; ++i) {
         T* to = reinterpret_cast<T*>(reinterpret_cast<uint8_t*>(dst.Data()) + i * b.gm);
         StoreToGm(to, reinterpret_cast<const T*>(reinterpret_cast<const uint8_t*>(src.Data()) + i * b.ub), b.length, loc);
+    }
+}
+
+// Inside the UB, where `gm` stands for the source: a block may be copied onto itself, not onto a part of itself or a block that comes later.
+inline void BlocksApart(Op& op, View dst, const View& src, const Blocks& b)
+{
+    const int64_t last = b.count - 1;
+    if (dst.begin >= src.begin + last * b.gm + b.length || src.begin >= dst.begin + last * b.ub + b.length) {
+        return;
+    }
+    for (int64_t i = 0; i < b.count; ++i, dst.begin += b.ub) {
+        View from = src;
+        from.begin += i * b.gm;
+        op.SameOrApart(dst, b.length, from, b.length);
+        for (int64_t j = i + 1; j < b.count; ++j) {
+            from.begin += b.gm;
+            op.NoOverlap(dst, b.length, "a block of the destination", from, b.length, "one that is copied later");
+        }
     }
 }
 
@@ -143,6 +161,7 @@ void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, int64_t coun
     anycann::emu::Op op("DataCopy", anycann::emu::Pipe::V, loc);
     op.Read(src.view(), bytes);
     op.Write(dst.view(), bytes);
+    op.SameOrApart(dst.view(), bytes, src.view(), bytes);
     std::memmove(dst.Data(), src.Data(), static_cast<std::size_t>(bytes));
 }
 
@@ -170,9 +189,10 @@ void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCo
     anycann::emu::CheckBlocks("DataCopy", b, 65535 * 32, loc);
     anycann::emu::Op op("DataCopy", anycann::emu::Pipe::V, loc);
     for (int64_t i = 0; i < b.count; ++i) {
-        op.ReadAt(src.view(), i * b.gm, length);
-        op.WriteAt(dst.view(), i * b.ub, length);
+        op.ReadAt(src.view(), i * b.gm, length, 32);
+        op.WriteAt(dst.view(), i * b.ub, length, 32);
     }
+    anycann::emu::BlocksApart(op, dst.view(), src.view(), b);
     for (int64_t i = 0; i < b.count; ++i) {
         std::memmove(reinterpret_cast<uint8_t*>(dst.Data()) + i * b.ub, reinterpret_cast<const uint8_t*>(src.Data()) + i * b.gm, static_cast<std::size_t>(length));
     }
@@ -211,6 +231,10 @@ void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const Da
 template <typename T>
 void InitGlobalMemory(const GlobalTensor<T>& gm, uint64_t size, anycann::emu::SameT<T> value, anycann::emu::Loc loc = anycann::emu::Loc::current())
 {
+    if (size > static_cast<uint64_t>(INT64_MAX) / 2 / sizeof(T)) {
+        anycann::emu::Stop("gm-range", loc, "InitGlobalMemory", "the size is %llu elements, which no memory has: a subtraction below 0, or a wrong factor",
+                           static_cast<unsigned long long>(size));
+    }
     anycann::emu::Op op("InitGlobalMemory", anycann::emu::Pipe::MTE3, loc);
     op.WriteGm(gm.view(), 0, static_cast<int64_t>(size * sizeof(T)), sizeof(T));
     for (uint64_t i = 0; i < size; ++i) {

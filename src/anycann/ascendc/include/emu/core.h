@@ -56,6 +56,11 @@ struct Lanes {
         const int perBlock = 32 / itemSize;
         return std::int64_t{repeat} * repeatStride * perBlock + std::int64_t{lane / perBlock} * blockStride * perBlock + lane % perBlock;
     }
+    std::int64_t Extent() const  // the bytes from the first to the last that they may touch
+    {
+        const std::int64_t blocks = std::int64_t{perRepeat} * itemSize / 32;
+        return repeats == 0 ? 0 : 32 * (std::int64_t{repeats - 1} * repeatStride + (blocks - 1) * blockStride + 1);
+    }
 };
 
 [[noreturn]] void Stop(const char* rule, const Loc& loc, const char* api, const char* format, ...) __attribute__((format(printf, 4, 5)));
@@ -70,8 +75,8 @@ public:
     Op& operator=(const Op&) = delete;
     void Read(const View& view, std::int64_t bytes, int align = 32);
     void Write(const View& view, std::int64_t bytes, int align = 32);
-    void ReadAt(const View& view, std::int64_t offset, std::int64_t bytes);
-    void WriteAt(const View& view, std::int64_t offset, std::int64_t bytes);
+    void ReadAt(const View& view, std::int64_t offset, std::int64_t bytes, int align = 1);
+    void WriteAt(const View& view, std::int64_t offset, std::int64_t bytes, int align = 1);
     void ReadLanes(const View& view, const Lanes& lanes);
     void WriteLanes(const View& view, const Lanes& lanes);
     void ReadGm(const GmView& view, std::int64_t offset, std::int64_t bytes, int itemSize);
@@ -80,6 +85,9 @@ public:
     // A destination may be a source, not a shifted part of it; it may begin where a source of wider elements does, not one of narrower ones.
     void SameOrApart(const View& dst, std::int64_t dstBytes, const View& src, std::int64_t srcBytes);
     void SameOrApart(const View& dst, const Lanes& to, const View& src, const Lanes& from);
+    // Each repeat reduces its lanes to `width` bytes, `step` bytes behind those of the one before: no later repeat may read them, and its own
+    // only where they begin.
+    void ResultsApart(const View& dst, std::int64_t step, std::int64_t width, const View& src, const Lanes& from);
     void NoOverlap(const View& a, std::int64_t aBytes, const char* aName, const View& b, std::int64_t bBytes, const char* bName);
 
 private:
@@ -101,8 +109,8 @@ public:
     Op(const char*, Pipe, const Loc&) {}
     void Read(const View&, std::int64_t, int = 32) {}
     void Write(const View&, std::int64_t, int = 32) {}
-    void ReadAt(const View&, std::int64_t, std::int64_t) {}
-    void WriteAt(const View&, std::int64_t, std::int64_t) {}
+    void ReadAt(const View&, std::int64_t, std::int64_t, int = 1) {}
+    void WriteAt(const View&, std::int64_t, std::int64_t, int = 1) {}
     void ReadLanes(const View&, const Lanes&) {}
     void WriteLanes(const View&, const Lanes&) {}
     void ReadGm(const GmView&, std::int64_t, std::int64_t, int) {}
@@ -111,6 +119,7 @@ public:
     void NoOverlap(const View&, std::int64_t, const char*, const View&, std::int64_t, const char*) {}
     void SameOrApart(const View&, std::int64_t, const View&, std::int64_t) {}
     void SameOrApart(const View&, const Lanes&, const View&, const Lanes&) {}
+    void ResultsApart(const View&, std::int64_t, std::int64_t, const View&, const Lanes&) {}
 };
 #endif
 

@@ -114,6 +114,7 @@ void WholeExtreme(const char* api, const AscendC::LocalTensor<T>& dst, const Asc
     for (int r = 0; r < from.repeats; ++r) {
         op.WriteAt(dst.view(), r * step * static_cast<int64_t>(sizeof(T)), static_cast<int64_t>(sizeof(T)) * (pair ? 2 : 1));
     }
+    op.ResultsApart(dst.view(), step * static_cast<int64_t>(sizeof(T)), static_cast<int64_t>(sizeof(T)) * (pair ? 2 : 1), src.view(), from);
     for (int r = 0; r < from.repeats; ++r) {
         Best<T> best{T(0)};
         for (int lane = 0; lane < from.perRepeat; ++lane) {
@@ -141,6 +142,7 @@ void BlockReduce(const char* api, const AscendC::LocalTensor<T>& dst, const Asce
     for (int r = 0; r < from.repeats; ++r) {
         op.WriteAt(dst.view(), r * dstRepStride * 8 * static_cast<int64_t>(sizeof(T)), 8 * static_cast<int64_t>(sizeof(T)));
     }
+    op.ResultsApart(dst.view(), dstRepStride * 8 * static_cast<int64_t>(sizeof(T)), 8 * static_cast<int64_t>(sizeof(T)), src.view(), from);
     for (int r = 0; r < from.repeats; ++r) {
         for (int block = 0; block < 8; ++block) {
             dst.Data()[(r * dstRepStride) * 8 + block] = reduce(from, r, block * perBlock, perBlock);
@@ -205,6 +207,7 @@ void WholeReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, Mask m
     for (int r = 0; r < from.repeats; ++r) {
         op.WriteAt(dst.view(), r * dstRepStride * static_cast<int64_t>(sizeof(T)), sizeof(T));
     }
+    op.ResultsApart(dst.view(), dstRepStride * static_cast<int64_t>(sizeof(T)), sizeof(T), src.view(), from);
     for (int r = 0; r < from.repeats; ++r) {
         dst.Data()[r * dstRepStride] = anycann::emu::TreeSum<T>(from.perRepeat, [&](int lane) { return from.On(lane) ? src.Data()[from.At(r, lane)] : T(0); });
     }

@@ -47,6 +47,10 @@ void CompareCount(const char* api, const AscendC::LocalTensor<U>& dst, const Asc
         op.Read(*other, count * static_cast<int64_t>(sizeof(T)));
     }
     op.Write(dst.view(), count / 8);
+    op.SameOrApart(dst.view(), count / 8, src.view(), count * static_cast<int64_t>(sizeof(T)));
+    if (other != nullptr) {
+        op.SameOrApart(dst.view(), count / 8, *other, count * static_cast<int64_t>(sizeof(T)));
+    }
     uint8_t* bits = reinterpret_cast<uint8_t*>(dst.Data());
     for (int64_t i = 0; i < count; ++i) {
         SetBit(bits, i, Holds(mode, Wide<T>(src.Data()[i]), Wide<T>(second(i))));
@@ -64,6 +68,10 @@ void CompareLanes(const char* api, const AscendC::LocalTensor<U>& dst, const Asc
         op.ReadLanes(*other, otherFrom);
     }
     op.Write(dst.view(), int64_t{from.repeats} * from.perRepeat / 8);
+    op.ResultsApart(dst.view(), from.perRepeat / 8, from.perRepeat / 8, src.view(), from);
+    if (other != nullptr) {
+        op.ResultsApart(dst.view(), from.perRepeat / 8, from.perRepeat / 8, *other, otherFrom);
+    }
     uint8_t* bits = reinterpret_cast<uint8_t*>(dst.Data());
     for (int r = 0; r < from.repeats; ++r) {
         for (int lane = 0; lane < from.perRepeat; ++lane) {
@@ -99,6 +107,11 @@ void SelectCount(const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<
         op.Read(*other, bytes);
     }
     op.Write(dst.view(), bytes);
+    op.SameOrApart(dst.view(), bytes, src.view(), bytes);
+    if (other != nullptr) {
+        op.SameOrApart(dst.view(), bytes, *other, bytes);
+    }
+    op.NoOverlap(dst.view(), bytes, "the destination", mask.view(), SelectBytes(mode, perRepeat, count), "selMask");
     const uint8_t* bits = reinterpret_cast<const uint8_t*>(mask.Data());
     for (int64_t i = 0; i < count; ++i) {
         dst.Data()[i] = GetBit(bits, SelectBit(mode, perRepeat, i / perRepeat, i % perRepeat)) ? src.Data()[i] : second(i);
@@ -120,6 +133,11 @@ void SelectLanes(const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<
         op.ReadLanes(*other, from1);
     }
     op.WriteLanes(dst.view(), to);
+    op.SameOrApart(dst.view(), to, src.view(), from);
+    if (other != nullptr) {
+        op.SameOrApart(dst.view(), to, *other, from1);
+    }
+    op.NoOverlap(dst.view(), to.Extent(), "the destination", mask.view(), SelectBytes(mode, perRepeat, repeats * perRepeat), "selMask");
     const uint8_t* bits = reinterpret_cast<const uint8_t*>(mask.Data());
     for (int r = 0; r < to.repeats; ++r) {
         for (int lane = 0; lane < perRepeat; ++lane) {
@@ -137,14 +155,18 @@ inline void CheckSelectMode(AscendC::SELMODE mode, bool scalar, const Loc& loc)
     }
 }
 
+// One element of Gather's source, which must not lie in the `written` bytes of its destination.
 template <typename T>
-void ReadGathered(Op& op, const AscendC::LocalTensor<T>& src, int64_t at, int64_t element, const Loc& loc)
+void ReadGathered(Op& op, const View& dst, int64_t written, const AscendC::LocalTensor<T>& src, int64_t at, int64_t element, const Loc& loc)
 {
     if (at % static_cast<int64_t>(sizeof(T)) != 0) {
         Stop("unaligned", loc, "Gather", "offset %lld bytes (element %lld of srcOffset) is not a multiple of the element size %d", static_cast<long long>(at),
              static_cast<long long>(element), static_cast<int>(sizeof(T)));
     }
     op.ReadAt(src.view(), at, sizeof(T));
+    View one = src.view();
+    one.begin += at;
+    op.NoOverlap(dst, written, "the destination", one, sizeof(T), "an element of the source");
 }
 
 }  // namespace emu
@@ -231,10 +253,12 @@ void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTen
     static_assert(sizeof(T) == 2 || sizeof(T) == 4, "AscendC::Gather takes elements of 2 or 4 bytes");
     anycann::emu::Op op("Gather", anycann::emu::Pipe::V, loc);
     op.Read(srcOffset.view(), anycann::emu::CheckedElements("Gather", count, loc) * 4);
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < count; ++i) {
-        anycann::emu::ReadGathered(op, src, int64_t{srcBaseAddr} + srcOffset.Data()[i], i, loc);
+        anycann::emu::ReadGathered(op, dst.view(), bytes, src, int64_t{srcBaseAddr} + srcOffset.Data()[i], i, loc);
     }
-    op.Write(dst.view(), count * static_cast<int64_t>(sizeof(T)));
+    op.Write(dst.view(), bytes);
+    op.SameOrApart(dst.view(), bytes, srcOffset.view(), count * 4);
     for (int64_t i = 0; i < count; ++i) {
         dst.Data()[i] = src.Data()[(int64_t{srcBaseAddr} + srcOffset.Data()[i]) / static_cast<int64_t>(sizeof(T))];
     }
@@ -254,11 +278,12 @@ void Gather(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTen
     for (int r = 0; r < to.repeats; ++r) {
         for (int lane = 0; lane < perRepeat; ++lane) {
             if (to.On(lane)) {
-                anycann::emu::ReadGathered(op, src, int64_t{srcBaseAddr} + srcOffset.Data()[from.At(r, lane)], from.At(r, lane), loc);
+                anycann::emu::ReadGathered(op, dst.view(), to.Extent(), src, int64_t{srcBaseAddr} + srcOffset.Data()[from.At(r, lane)], from.At(r, lane), loc);
             }
         }
     }
     op.WriteLanes(dst.view(), to);
+    op.SameOrApart(dst.view(), to, srcOffset.view(), from);
     for (int r = 0; r < to.repeats; ++r) {
         for (int lane = 0; lane < perRepeat; ++lane) {
             if (to.On(lane)) {
@@ -278,6 +303,7 @@ void Brcb(const LocalTensor<T>& dst, const LocalTensor<T>& src, int64_t repeatTi
     const anycann::emu::Lanes to = anycann::emu::MakeLanes("Brcb", ~uint64_t{0}, ~uint64_t{0}, repeatTimes, 8 * perBlock, sizeof(T), {params.dstBlkStride, params.dstRepStride}, loc);
     op.Read(src.view(), repeatTimes * 8 * static_cast<int64_t>(sizeof(T)));
     op.WriteLanes(dst.view(), to);
+    op.NoOverlap(dst.view(), to.Extent(), "the destination", src.view(), repeatTimes * 8 * static_cast<int64_t>(sizeof(T)), "the source");
     for (int r = 0; r < to.repeats; ++r) {
         for (int lane = 0; lane < to.perRepeat; ++lane) {
             dst.Data()[to.At(r, lane)] = src.Data()[r * 8 + lane / perBlock];
