@@ -137,8 +137,7 @@ CASES = {
     ),
     "source reuse": (
         """AscendC::DataCopy(t, xGm, 64); AscendC::PipeBarrier<PIPE_ALL>();
-        LayerNormGradBetaTiling g{}; g.bLength = 1; g.sLength = 4; g.hLength = g.originalHLength = 8;
-        g.bshLength = 32; g.stackBufferSize = 16;
+        LayerNormGradBetaTiling g{16, 1, 4, 8, 8, 32, 4, 16, 1, 2, 0, 32, 0, 16, 2};
         AscendC::LocalTensor<float> a = in.AllocTensor<float>(), b = out.AllocTensor<float>();
         AscendC::LayerNormGradBeta<float, true>(a, b, t, t[32], g); AscendC::Adds(t[32], t[32], 1.0f, 32);
         in.FreeTensor(a); out.FreeTensor(b);""",
@@ -407,7 +406,7 @@ def test_outputs_may_lie_on_inputs_of_the_layer_norm_functions(make):
         + """
     AscendC::DataCopy(t, xGm, 64);
     AscendC::PipeBarrier<PIPE_ALL>();
-    LayerNormGradBetaTiling g{}; g.bLength = 1; g.sLength = 4; g.hLength = g.originalHLength = 8; g.bshLength = 32; g.stackBufferSize = 16;
+    LayerNormGradBetaTiling g{16, 1, 4, 8, 8, 32, 4, 16, 1, 2, 0, 32, 0, 16, 2};
     AscendC::LayerNormGradBeta<float>(t, t[8], t, t[32], g);
     AscendC::PipeBarrier<PIPE_ALL>();
     AscendC::DataCopy(yGm, t, 16);

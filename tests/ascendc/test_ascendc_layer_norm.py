@@ -107,3 +107,48 @@ def exact_gradient(x, gamma, mean, variance):
     pd_var = (-0.5 * a * c * r**3).sum(axis=1, keepdims=True)
     pd_mean = (-a * r).sum(axis=1, keepdims=True) + pd_var * (-2 * c).sum(axis=1, keepdims=True) / h
     return a * r + pd_var * 2 / h * c + pd_mean / h
+
+
+CHECK = """
+#define CHECK(NAME) for (int32_t i = 0; i < count; ++i) { \\
+    anycann::emu::CheckTiling("check", ((const NAME*)tilings)[i], size, reuse, anycann::emu::Loc::current()); }
+if (kind == 0) { CHECK(LayerNormTiling) } else if (kind == 1) { CHECK(LayerNormGradTiling) } else { CHECK(LayerNormGradBetaTiling) }
+"""
+FAMILY = (
+    (ascendc.layer_norm_max_min_tmp_size, ascendc.layer_norm_tiling),
+    (ascendc.layer_norm_grad_max_min_tmp_size, ascendc.layer_norm_grad_tiling),
+    (ascendc.layer_norm_grad_beta_max_min_tmp_size, ascendc.layer_norm_grad_beta_tiling),
+)
+
+
+def test_tilings_of_the_host_functions_pass_and_those_that_contradict_themselves_do_not(make):
+    kernel = make(CHECK, "GM_ADDR tilings, int32_t count, int32_t kind, int32_t size, bool reuse").kernel
+    rng = np.random.default_rng(5)
+
+    def check(tilings, *arguments):
+        kernel[1](np.array([list(tiling.values()) for tiling in tilings], np.uint32), len(tilings), *arguments)
+
+    for kind, (sizes, make_tiling) in enumerate(FAMILY):
+        for dtype, size, reuse in (("float16", 2, False), ("float32", 4, False), ("float32", 4, True)):
+            made = []
+            for _ in range(300):
+                b, s, h = int(rng.integers(1, 9)), int(rng.integers(1, 33)), 16 * int(rng.integers(1, 20))
+                shape = (b, s, h, h - int(rng.integers(0, 8)))
+                most, least = sizes(shape, size, reuse)
+                fitting = 4 * h * size * 9 if kind == 1 else least  # the least of LayerNormGrad may be for H * H elements
+                made.append(make_tiling(shape, dtype, int(rng.integers(max(least, fitting), max(most, least, fitting) + 100)), reuse))
+            check(made, kind, size, reuse)
+            shape = (2, 3, 16)
+            least = 16 * size * {2: 9, 4: 4 if reuse else 6}[size] if kind == 1 else sizes(shape, size, reuse)[1]
+            good = make_tiling(shape, dtype, least, reuse)
+            check([good], kind, size, reuse)
+            for field in good:
+                wrong = {good[field] - 1, 0, good[field] + 1, 1000} if field in ("oneCalSize", "oneTmpSize") else {good[field] + 1}
+                wrong = {good[field] - 1, 0} if field in ("stackBufferSize", "tmpBufSize") else wrong
+                for value in wrong if field != "reserved" else ():
+                    with pytest.raises(ascendc.KernelError) as caught:
+                        check([{**good, field: value}], kind, size, reuse)
+                    assert caught.value.reports[0].rule == "tiling", (field, value)
+            if kind > 0:
+                with pytest.raises(ascendc.KernelError, match="the tiling contradicts itself: numberOfTmpBuf is"):
+                    check([good], kind, 6 - size, reuse and size == 2)

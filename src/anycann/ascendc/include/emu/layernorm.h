@@ -3,6 +3,7 @@
 #ifndef ANYCANN_EMU_LAYERNORM_H
 #define ANYCANN_EMU_LAYERNORM_H
 
+#include <initializer_list>
 #include <vector>
 
 #include "emu/reduce.h"
@@ -11,21 +12,83 @@
 namespace anycann {
 namespace emu {
 
+// A field of a tiling that others determine.
+struct Determined {
+    const char* name;
+    uint32_t value;
+    uint64_t expected;
+};
+
+inline void CheckDetermined(const char* api, std::initializer_list<Determined> fields, const Loc& loc)
+{
+    for (const Determined& field : fields) {
+        if (field.value != field.expected) {
+            Stop("tiling", loc, api, "the tiling contradicts itself: %s is %u, its other fields and the element type make it %llu", field.name, field.value,
+                 static_cast<unsigned long long>(field.expected));
+        }
+    }
+}
+
+// What all three tilings have: the shape, and how many elements (whole rows) are worked on at a time.
 template <typename Tiling>
-void CheckRows(const char* api, const Tiling& t, int itemSize, const Loc& loc)
+void CheckRows(const char* api, const Tiling& t, uint32_t one, int itemSize, const Loc& loc)
 {
     if (t.hLength == 0 || t.bLength == 0 || t.sLength == 0) {
         Stop("tiling", loc, api, "the tiling has bLength %u, sLength %u, hLength %u: it was not filled by the tiling function, or read with the wrong layout",
              t.bLength, t.sLength, t.hLength);
     }
-    if (t.bshLength != t.bLength * t.sLength * t.hLength || t.originalHLength > t.hLength || t.originalHLength == 0) {
+    const uint64_t h = t.hLength, rows = uint64_t{t.bLength} * t.sLength;
+    if (rows > UINT32_MAX / h || t.bshLength != rows * h || t.originalHLength > t.hLength || t.originalHLength == 0) {
         Stop("tiling", loc, api, "the tiling contradicts itself: bLength %u, sLength %u, hLength %u, originalHLength %u, bshLength %u", t.bLength, t.sLength,
              t.hLength, t.originalHLength, t.bshLength);
     }
-    if (t.hLength * static_cast<uint32_t>(itemSize) % 32 != 0) {
+    if (h * static_cast<uint32_t>(itemSize) % 32 != 0) {
         Stop("unaligned", loc, api, "H is %u elements of %d bytes, which is not a multiple of 32 bytes: pad H with zeros and pass the true length as originalHLength",
              t.hLength, itemSize);
     }
+    if (one == 0 || one % h != 0 || one > t.bshLength) {
+        Stop("tiling", loc, api, "the tiling contradicts itself: it works on %u elements at a time, which must be rows of %u, at most %u elements", one, t.hLength,
+             t.bshLength);
+    }
+    const uint64_t tail = t.bshLength % one;
+    CheckDetermined(api, {{"bsLength", t.bsLength, rows}, {"loopRound", t.loopRound, t.bshLength / one}, {"inputTailSize", t.inputTailSize, tail},
+                          {"inputTailPos", t.inputTailPos, t.bshLength - tail}}, loc);
+}
+
+inline void CheckBuffer(const char* api, uint32_t words, uint64_t bytes, const Loc& loc)
+{
+    if (uint64_t{words} * 4 < bytes) {
+        Stop("tiling", loc, api, "the tiling contradicts itself: its temporary buffer of %u words does not hold the %llu bytes that its other fields need", words,
+             static_cast<unsigned long long>(bytes));
+    }
+}
+
+inline void CheckTiling(const char* api, const LayerNormGradBetaTiling& t, int itemSize, bool, const Loc& loc)
+{
+    CheckRows(api, t, t.oneCalSize, itemSize, loc);
+    const uint64_t h = t.hLength, one = t.oneCalSize;
+    const bool half = itemSize == 2;  // widened in the buffer, behind the two sums
+    CheckDetermined(api, {{"numberOfTmpBuf", t.numberOfTmpBuf, half ? 2u : 1u}, {"bsTailSize", t.bsTailSize, t.inputTailSize / h},
+                          {"bshCurLength", t.bshCurLength, one}, {"bsCurLength", t.bsCurLength, one / h}, {"gammaTempTensorPos", t.gammaTempTensorPos, 0},
+                          {"betaTempTensorPos", t.betaTempTensorPos, half ? h : 0}, {"inputDyTmpTensorPos", t.inputDyTmpTensorPos, half ? 2 * h : 0},
+                          {"resForGammaTmpTensorPos", t.resForGammaTmpTensorPos, half ? 2 * h + one : 0}}, loc);
+    CheckBuffer(api, t.stackBufferSize, half ? 4 * (2 * h + 2 * one) : 4 * (one > 2 * h ? one : 2 * h), loc);
+}
+
+inline void CheckTiling(const char* api, const LayerNormGradTiling& t, int itemSize, bool isReuseSource, const Loc& loc)
+{
+    CheckRows(api, t, t.oneCalSize, itemSize, loc);
+    const uint64_t buffers = itemSize == 2 ? 9 : isReuseSource && t.numberOfTmpBuf == 4 ? 4 : 6;  // one made without reuse has more
+    CheckDetermined(api, {{"numberOfTmpBuf", t.numberOfTmpBuf, buffers}}, loc);
+    CheckBuffer(api, t.stackBufferSize, buffers * t.oneCalSize * static_cast<uint64_t>(itemSize), loc);
+}
+
+inline void CheckTiling(const char* api, const LayerNormTiling& t, int itemSize, bool isReuseSource, const Loc& loc)
+{
+    CheckRows(api, t, t.oneTmpSize, itemSize, loc);
+    const uint64_t buffers = itemSize == 4 && isReuseSource && t.numberOfTmpBuf == 2 ? 2 : 3;
+    CheckDetermined(api, {{"numberOfTmpBuf", t.numberOfTmpBuf, buffers}}, loc);
+    CheckBuffer(api, t.tmpBufSize, 4 * buffers * t.oneTmpSize + 2 * static_cast<uint64_t>(UpTo32(4 * int64_t{t.bsLength})), loc);
 }
 
 // The temporary buffer: given by the caller or what is left of the Unified Buffer; the tiling says how many words are used.
@@ -89,9 +152,9 @@ void GradBeta(const AscendC::LocalTensor<T>& pdGamma, const AscendC::LocalTensor
     static_assert(OneOf<T, half, float>, "AscendC::LayerNormGradBeta takes half or float");
     static_assert(!isReuseSource || std::is_same<T, float>::value, "AscendC::LayerNormGradBeta: isReuseSource = true is for float only, not for half");
     constexpr const char* api = "LayerNormGradBeta";
-    CheckRows(api, t, sizeof(T), loc);
+    CheckTiling(api, t, sizeof(T), isReuseSource, loc);
     const View tmp = TakeTmp(api, shared, t.stackBufferSize, loc);
-    const std::size_t h = t.hLength, rows = t.bLength * t.sLength;
+    const std::size_t h = t.hLength, rows = t.bsLength;
     std::vector<float> gamma(h, 0.0f), beta(h, 0.0f);
     const int64_t tmpBytes = int64_t{t.stackBufferSize} * 4;
     const int64_t inBytes = static_cast<int64_t>(rows * h * sizeof(T)), outBytes = static_cast<int64_t>(h * sizeof(T));
@@ -123,9 +186,9 @@ void Grad(const GradOperands<T>& o, const View* shared, float epsilon, const Lay
     static_assert(OneOf<T, half, float>, "AscendC::LayerNormGrad takes half or float");
     static_assert(!isReuseSource || std::is_same<T, float>::value, "AscendC::LayerNormGrad: isReuseSource = true is for float only, not for half");
     constexpr const char* api = "LayerNormGrad";
-    CheckRows(api, t, sizeof(T), loc);
+    CheckTiling(api, t, sizeof(T), isReuseSource, loc);
     const View tmp = TakeTmp(api, shared, t.stackBufferSize, loc);
-    const std::size_t h = t.hLength, width = t.originalHLength, rows = t.bLength * t.sLength;
+    const std::size_t h = t.hLength, width = t.originalHLength, rows = t.bsLength;
     const int64_t bshBytes = static_cast<int64_t>(rows * h * sizeof(T)), bsBytes = static_cast<int64_t>(rows * sizeof(T));
     const int64_t tmpBytes = int64_t{t.stackBufferSize} * 4;
     const Operand dy{"inputDy", &o.inputDy.view(), bshBytes};
@@ -170,9 +233,9 @@ void Norm(const NormOperands<T>& o, const View* shared, float epsilon, const Lay
     static_assert(OneOf<T, half, float>, "AscendC::LayerNorm takes half or float");
     static_assert(!isReuseSource || std::is_same<T, float>::value, "AscendC::LayerNorm: isReuseSource = true is for float only, not for half");
     constexpr const char* api = "LayerNorm";
-    CheckRows(api, t, sizeof(T), loc);
+    CheckTiling(api, t, sizeof(T), isReuseSource, loc);
     const View tmp = TakeTmp(api, shared, t.tmpBufSize, loc);
-    const std::size_t h = t.hLength, width = t.originalHLength, rows = t.bLength * t.sLength;
+    const std::size_t h = t.hLength, width = t.originalHLength, rows = t.bsLength;
     const int64_t bshBytes = static_cast<int64_t>(rows * h * sizeof(T)), bsBytes = static_cast<int64_t>(rows * sizeof(T)), hBytes = static_cast<int64_t>(h * sizeof(T));
     const int64_t tmpBytes = int64_t{t.tmpBufSize} * 4;
     const Operand x{"inputX", &o.inputX.view(), bshBytes};
