@@ -268,6 +268,57 @@ def test_arguments_are_checked(make):
         kernel[1](x[:60], y, 64)
 
 
+def test_values_and_arrays_that_a_kernel_cannot_read_are_refused(make):
+    module = make(
+        "((__gm__ float*)x)[0] = v + b + i + TILING_KEY_IS(18446744073709551615ull) * 100;", "GM_ADDR x, float v, bool b, int32_t i"
+    )
+    launch, x = module.kernel[1], np.zeros(8, np.float32)
+    for array, got in (
+        (np.array([object()] * 8), "object"),
+        (np.zeros(8, ">f4"), ">f4"),
+        (np.zeros(8, [("a", ">u4"), ("b", "u4")]), r"\[\('a', '>u4'\), \('b', '<u4'\)\]"),
+    ):
+        with pytest.raises(
+            TypeError, match=f"kernel: x takes plain data in this machine's byte order, as a kernel reads it; got an array of {got}$"
+        ):
+            launch(array, 1.0, True, 1)
+    for value, error, message in (
+        (None, TypeError, "v takes a number; got NoneType"),
+        (1 + 2j, TypeError, "v takes a number; got complex"),
+        (np.complex64(1), TypeError, "v takes a number; got complex64"),
+        (object(), TypeError, "v takes a number; got object"),
+        (1e39, ValueError, "v is a float32 and cannot hold 1e\\+39"),
+        (10**400, ValueError, "v is a float32 and cannot hold 1000"),
+    ):
+        with pytest.raises(error, match=f"kernel: {message}"):
+            launch(x, value, True, 1)
+    with pytest.raises(TypeError, match="b takes a number; got NoneType"):
+        launch(x, 1.0, None, 1)
+    for wrong in (float("nan"), float("inf"), 2.5, 2**31, 10**400):
+        with pytest.raises(ValueError, match="i is a int32 and cannot hold"):
+            launch(x, 1.0, True, wrong)
+    for option, wrong, error, message in (
+        ("timeout", float("nan"), ValueError, "timeout must be more than 0 seconds; got nan"),
+        ("timeout", -1, ValueError, "timeout must be more than 0 seconds; got -1"),
+        ("timeout", 0, ValueError, "timeout must be more than 0 seconds; got 0"),
+        ("timeout", "5", TypeError, "timeout must be a number of seconds; got str"),
+        ("timeout", None, TypeError, "timeout must be a number of seconds; got NoneType"),
+        ("tiling_key", -1, ValueError, "tiling_key must be 0 to 18446744073709551615; got -1"),
+        ("tiling_key", 2**64, ValueError, "tiling_key must be 0 to 18446744073709551615; got 18446744073709551616"),
+        ("tiling_key", 1.5, TypeError, "tiling_key must be an int; got float"),
+        ("cores", 2.5, TypeError, "cores must be an int; got float"),
+        ("cores", 0, ValueError, "cores must be 1 to 1024; got 0"),
+    ):
+        with pytest.raises(error, match=f"^{message}$"):
+            launch(x, 1.0, True, 1, **{option: wrong})
+    for timeout in (float("inf"), 1e12, 1e300, 10**30, np.float32(60), np.int64(60)):
+        launch(x, ml_dtypes.bfloat16(1.5), np.bool_(True), np.int64(3), timeout=timeout, tiling_key=2**64 - 1)
+        assert x[0] == 105.5
+        x[:] = 0
+    launch(x, float("inf"), 0, 3.0)
+    assert x[0] == np.inf
+
+
 def test_templates_dtypes_and_defines(tmp_path):
     path = tmp_path / "kernel.cpp"
     path.write_text(

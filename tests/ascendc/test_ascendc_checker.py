@@ -61,6 +61,7 @@ CASES = {
         "tensor-range",
         "128 bytes from byte 192 were asked of a buffer of 256",
     ),
+    "a buffer of less than nothing": ("buffer.Get<int8_t>(-1);", "tensor-range", "-1 bytes from byte 0 were asked of a buffer of 256"),
     "a scalar past the end": ("t.SetValue(64, 1.0f);", "tensor-range", "of a tensor of 256 bytes"),
     "a negative offset": ("AscendC::Duplicate(t[-8], 1.0f, 8);", "tensor-range", "Duplicate writes bytes 0 to 31 of a tensor"),
     "no bytes": ("AscendC::TBuf<> none; pipe.InitBuffer(none, 0);", "buffer-count", "it must be more than 0"),

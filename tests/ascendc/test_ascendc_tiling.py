@@ -1,5 +1,6 @@
 """Tiling: the formulas against the given numbers, C++ against Python, struct layouts against the compiler."""
 
+import re
 import subprocess
 
 import numpy as np
@@ -263,6 +264,36 @@ def test_what_is_no_struct_is_said(make, value, got):
     module = make("", "GM_ADDR y, T t", head="struct T { uint32_t n; float scale; };")
     with pytest.raises(TypeError, match=f"kernel: t takes a struct: a dict of its fields, a record of NumPy or bytes; got {got}$"):
         module.kernel[1](np.zeros(1, np.float32), value)
+
+
+def test_counts_of_arrays_in_host_macros_are_numbers_or_their_names():
+    host = """#define WIDTH 0x10
+    constexpr uint32_t CORES = 48u;
+    BEGIN_TILING_DATA_DEF(T) TILING_DATA_FIELD_DEF_ARR(uint32_t, CORES, a); TILING_DATA_FIELD_DEF_ARR(uint8_t, 0x10, b);
+    TILING_DATA_FIELD_DEF_ARR(half, 16u, c); TILING_DATA_FIELD_DEF_ARR(float, WIDTH, d); END_TILING_DATA_DEF;"""
+    assert [field.count for field in parse_definitions(host).fields] == [48, 16, 16, 16]
+    assert parse_definitions("static const int N = 3; struct T { float scales[N], more[0x2]; };\n").size == 20
+    for count in ("OTHER", "CORES * 2", "0.5"):
+        with pytest.raises(ValueError, match=rf"tiling struct T has an array a whose count is not read: uint32_t, {re.escape(count)}, a\."):
+            parse_definitions(host.replace("CORES, a", f"{count}, a"))
+    for kind in ("float[0]", ("float", 0), ("float", -1)):
+        with pytest.raises(ValueError, match=r"array n of (0|-1) elements; it must have at least 1"):
+            describe({"n": kind})
+
+
+def test_a_filled_tiling_of_another_layout_is_refused(make):
+    body = "GET_TILING_DATA(t, tiling); ((__gm__ float*)y)[0] = t.t.hLength;"
+    kernel = make(body, "GM_ADDR y, GM_ADDR tiling", tiling={"t": "LayerNormGradBetaTiling"}).kernel
+    y, filled = np.zeros(1, np.float32), ascendc.layer_norm_grad_beta_tiling((2, 4, 16), "float32", 512)
+    same = describe({"t": known_structs()["LayerNormGradBetaTiling"]})
+    for value in ({"t": filled}, filled, TilingData(same, {"t": filled})):
+        y[0] = 0
+        kernel[1](y, value)
+        assert y[0] == 16
+    words = describe({"a": "uint32_t[20]"})
+    for foreign, fields in ((TilingData(words, {"a": [0] * 20}), "a"), (ascendc.layer_norm_tiling((2, 4, 16), "float32"), "bLength, .*")):
+        with pytest.raises(ValueError, match=rf"tiling takes a AnycannTilingData \(t\); got a \w+ of another layout \({fields}\)"):
+            kernel[1](y, foreign)
 
 
 def test_wrong_values_are_named():

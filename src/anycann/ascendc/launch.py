@@ -5,6 +5,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ _NUMBERS: dict[tuple[str, int], np.dtype[Any]] = {
     **{(f"={kind}", size): np.dtype(f"{kind}{size * 8}") for kind in ("int", "uint") for size in (1, 2, 4, 8)},
 }
 
+_LONGEST = 1e9  # seconds, thirty years: what is longer is no limit, and clocks count no further than ten times that
+
 # Arguments of kernels that were left running after their time limit: their memory must stay.
 _abandoned: list[object] = []
 
@@ -125,7 +128,7 @@ class Launch:
 
         Pointers take C-contiguous arrays (bfloat16 as ml_dtypes.bfloat16), None for null, and a dict or TilingData for the tiling; values
         take numbers. tiling_key is what TILING_KEY_IS compares with; cores how many blocks run at a time (default: the product's).
-        trace writes the timeline to a file in Chrome's trace format; timeout is in seconds.
+        trace writes the timeline to a file in Chrome's trace format; timeout is in seconds, infinity for none.
 
         Raises KernelError with every mistake that the checker found; outputs are then not to be used.
         """
@@ -146,24 +149,36 @@ class Launch:
             call=kernel._call,
             context=ctypes.addressof(slots),
             blocks=self.blocks,
-            cores=_count("cores", device.cores if cores is None else cores),
+            cores=_whole("cores", device.cores if cores is None else cores, 1, 1024),
             ub_bytes=device.ub_bytes,
             ub_reserved=device.reserved,
             event_ids=device.event_ids,
-            tiling_key=tiling_key,
+            tiling_key=_whole("tiling_key", tiling_key, 0, 2**64 - 1),
             check=kernel._check,
             trace=trace is not None,
-            timeout=float(timeout),
+            timeout=_seconds(timeout),
             regions=region_array,
             region_count=len(regions),
         )
         return _finish(kernel, launch, trace, keep=(arguments, holders, slots, region_array))
 
 
-def _count(name: str, value: int) -> int:
-    if not 1 <= value <= 1024:
-        raise ValueError(f"{name} must be 1 to 1024; got {value}")
-    return value
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int; got {type(value).__name__}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be {least} to {most}; got {number}")
+    return number
+
+
+def _seconds(timeout: Any) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.integer, np.floating)):
+        raise TypeError(f"timeout must be a number of seconds; got {type(timeout).__name__}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds; got {timeout}")
+    return float(min(timeout, _LONGEST))
 
 
 def _finish(kernel: Kernel, launch: _Launch, trace: str | os.PathLike[str] | None, keep: object) -> RunSummary:
@@ -200,6 +215,7 @@ def kernel_argument(kernel: Kernel, i: int, value: Any, regions: list[_Region]) 
         return holder
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} takes a NumPy array, a tiling (dict or TilingData) or None; got {type(value).__name__}")
+    _check_plain(name, value.dtype)
     if not value.flags.c_contiguous:
         raise ValueError(f"{name} must be a C-contiguous array: global memory has no strides")
     if kind in _POINTERS and value.dtype != _POINTERS[kind]:
@@ -208,10 +224,20 @@ def kernel_argument(kernel: Kernel, i: int, value: Any, regions: list[_Region]) 
     return ctypes.c_void_p(value.ctypes.data)
 
 
+def _check_plain(name: str, dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject or not dtype.isnative:
+        raise TypeError(f"{name} takes plain data in this machine's byte order, as a kernel reads it; got an array of {dtype}")
+
+
 def _struct_bytes(kernel: Kernel, name: str, value: Mapping[str, Any] | bytes) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, TilingData):
+        if kernel._tiling is not None and list(kernel._tiling.leaves()) != list(value.layout.leaves()):
+            raise ValueError(
+                f"{name} takes a {kernel._tiling.name} ({', '.join(kernel._tiling.offsets)}); "
+                f"got a {value.layout.name} of another layout ({', '.join(value.layout.offsets)})"
+            )
         return value.to_bytes()
     if kernel._tiling is None:
         raise ValueError(f"{name} got a dict, but the tiling struct is not known: describe it in ascendc.build(..., tiling=...)")
@@ -223,17 +249,49 @@ def _value(kernel: Kernel, name: str, kind: str, size: int, value: Any) -> Any:
         record = isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.dtype.names is not None and value.size == 1)
         if not record and not isinstance(value, (Mapping, bytes)):
             raise TypeError(f"{name} takes a struct: a dict of its fields, a record of NumPy or bytes; got {type(value).__name__}")
+        if record:
+            _check_plain(name, value.dtype)
         data = value.tobytes() if record else _struct_bytes(kernel, name, value)
         if len(data) != size:
             raise ValueError(f"{name} is a struct of {size} bytes; got {len(data)}")
     else:
-        if isinstance(value, (str, bytes, Mapping)) or np.ndim(value) != 0:
-            raise TypeError(f"{name} takes a number; got {type(value).__name__}")
         dtype = _NUMBERS[kind, size]
-        if dtype.kind in "iu" and not (np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max and int(value) == value):
+        if not _is_number(value):
+            raise TypeError(f"{name} takes a number; got {type(value).__name__}")
+        if not (_fits_integer(value, dtype) if dtype.kind in "iu" else _fits_float(value, dtype)):
             raise ValueError(f"{name} is a {dtype} and cannot hold {value!r}")
         data = np.asarray(value).astype(dtype).tobytes()
     return ctypes.create_string_buffer(data, size)
+
+
+def _is_number(value: Any) -> bool:
+    if value is None or isinstance(value, (str, bytes, Mapping, complex, np.complexfloating)) or np.ndim(value) != 0:
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return True  # an int that no float holds
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _fits_integer(value: Any, dtype: np.dtype[Any]) -> bool:
+    try:
+        whole = int(value)
+    except (OverflowError, ValueError):  # infinity, NaN
+        return False
+    return bool(np.iinfo(dtype).min <= whole <= np.iinfo(dtype).max and whole == value)
+
+
+def _fits_float(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether the value is not too large for the type; infinity is one of its values."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return dtype.kind == "b"
+    with np.errstate(over="ignore"):
+        return dtype.kind == "b" or isinf(number) or not isinf(np.asarray(number).astype(dtype))
 
 
 def load_kernels(

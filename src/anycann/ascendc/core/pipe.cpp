@@ -299,8 +299,8 @@ View BufferGet(Queue* queue, std::int64_t offset, std::int64_t bytes, const Loc&
     Ready(core, queue, queue == nullptr ? shape : queue->shape, "Get", loc);
     Slot& slot = queue->slots.front();
     View view = ViewOf(core, slot);
-    const std::int64_t wanted = bytes < 0 ? slot.bytes - offset : bytes;
-    if (offset < 0 || offset + wanted > slot.bytes) {
+    const std::int64_t wanted = bytes == kRest ? slot.bytes - offset : bytes;
+    if (offset < 0 || wanted < 0 || offset + wanted > slot.bytes) {
         Fail(core, "tensor-range", loc, "Get", &slot,
              Format("%lld bytes from byte %lld were asked of a buffer of %lld bytes", static_cast<long long>(wanted), static_cast<long long>(offset),
                     static_cast<long long>(slot.bytes)));

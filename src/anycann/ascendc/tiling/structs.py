@@ -73,6 +73,16 @@ class Struct:
             end = start + field.size
         self.size = -(-end // self.align) * self.align
 
+    def leaves(self, base: int = 0) -> Iterator[tuple[int, str, str, int]]:
+        """(offset, name, type, count) of every scalar and array of scalars, in nested structs too."""
+        for field in self.fields:
+            start = base + self.offsets[field.name]
+            if isinstance(field.type, Struct):
+                for i in range(field.count or 1):
+                    yield from field.type.leaves(start + i * field.item_size)
+            else:
+                yield start, field.name, field.type, field.count
+
     def pack(self, values: Mapping[str, Any]) -> bytes:
         """The bytes of the struct. Every field must be given, and no other."""
         missing = [field.name for field in self.fields if field.name not in values]
@@ -163,12 +173,18 @@ def known_structs() -> dict[str, Struct]:
     return found
 
 
+def _check_count(owner: str, name: str, count: int) -> None:
+    if count < 1:
+        raise ValueError(f"the tiling struct {owner} has an array {name} of {count} elements; it must have at least 1")
+
+
 def _field(owner: str, name: str, kind: Any, structs: Mapping[str, Struct]) -> Field:
     if not name.isidentifier():
         raise ValueError(f"the tiling struct {owner} has a field called {name!r}, which is no C name")
     count = 0
     if isinstance(kind, tuple) and len(kind) == 2:
         kind, count = kind
+        _check_count(owner, name, count)
     if isinstance(kind, Mapping):
         return Field(name, describe(kind, f"{owner}_{name}", structs), count)
     if isinstance(kind, Struct):
@@ -178,6 +194,7 @@ def _field(owner: str, name: str, kind: Any, structs: Mapping[str, Struct]) -> F
     text = " ".join(kind.replace("std::", "").replace("optiling::", "").split())
     if match := re.fullmatch(r"([\w ]+?)\s*\[(\d+)\]", text):
         text, count = match[1], int(match[2])
+        _check_count(owner, name, count)
     text = _OTHER_NAMES.get(text, text)
     if text in _SCALARS:
         return Field(name, text, count)
@@ -196,22 +213,38 @@ _MACRO = re.compile(r"BEGIN_TILING_DATA_DEF\(\s*(\w+)\s*\)(.*?)END_TILING_DATA_D
 _MEMBER = re.compile(r"TILING_DATA_FIELD_DEF(_ARR|_STRUCT)?\(\s*([^()]*?)\s*\)")
 _PLAIN = re.compile(r"\b(typedef\s+)?struct\s*(?:alignas\s*\(\s*(\d+)\s*\))?\s*(\w*)\s*\{([^{}]*)\}\s*(\w*)\s*;")
 _PLAIN_TYPE = re.compile(r"(unsigned\s+int|[\w:]+)\s+(?=\w)")
-_PLAIN_NAME = re.compile(r"(\w+)\s*(?:\[\s*(\d+)\s*\])?\s*(?:=.*)?", re.DOTALL)
+_PLAIN_NAME = re.compile(r"(\w+)\s*(?:\[\s*(\w+)\s*\])?\s*(?:=.*)?", re.DOTALL)
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)[uUlL]*")
+_CONSTANT = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\w+)\)?[ \t]*$|\bconst(?:expr)?\b[\w:\s]*?\b(\w+)\s*=\s*(\w+)\s*;", re.MULTILINE
+)
 
 
-def _plain_fields(owner: str, body: str, structs: Mapping[str, Struct]) -> Iterator[Field]:
+def _constants(text: str) -> dict[str, int]:
+    """The numbers that a source gives names to."""
+    named = [(macro or name, value or other) for macro, value, name, other in _CONSTANT.findall(text)]
+    return {name: int(number[1], 0) for name, value in named if (number := _NUMBER.fullmatch(value))}
+
+
+def _length(text: str, constants: Mapping[str, int]) -> int | None:
+    number = _NUMBER.fullmatch(text)
+    return int(number[1], 0) if number else constants.get(text)
+
+
+def _plain_fields(owner: str, body: str, structs: Mapping[str, Struct], constants: Mapping[str, int]) -> Iterator[Field]:
     """The members of a plain struct, those of `uint32_t rows, columns = 1;` too."""
     body = re.sub(r"^\s*#.*$", "", body, flags=re.MULTILINE)
     for member in filter(None, (" ".join(part.split()) for part in body.split(";"))):
         kind = _PLAIN_TYPE.match(member)
         names = [_PLAIN_NAME.fullmatch(part.strip()) for part in member[kind.end() :].split(",")] if kind else [None]
         for found in names:
-            if kind is None or found is None:
+            length = _length(found[2], constants) if found and found[2] else 0
+            if kind is None or found is None or length is None:
                 raise ValueError(
                     f"the tiling struct {owner} has a member that is not read: `{member};`. "
                     "Describe the struct by tiling={...}, or name another by tiling=(source, name)"
                 )
-            yield _field(owner, found[1], (kind[1], int(found[2])) if found[2] else kind[1], structs)
+            yield _field(owner, found[1], (kind[1], length) if found[2] else kind[1], structs)
 
 
 def parse_definitions(text: str, name: str | None = None) -> Struct:
@@ -221,13 +254,21 @@ def parse_definitions(text: str, name: str | None = None) -> Struct:
     declared a second time.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    structs = dict(known_structs())
+    structs, constants = dict(known_structs()), _constants(text)
     found: list[Struct] = []
     for struct_name, body in _MACRO.findall(text):
         members = []
         for form, inside in _MEMBER.findall(body):
             parts = [part.strip() for part in inside.split(",")]
-            kind: Any = (parts[0], int(parts[1])) if form == "_ARR" else parts[0]
+            kind: Any = parts[0]
+            if form == "_ARR":
+                length = _length(parts[1], constants) if len(parts) == 3 else None
+                if length is None:
+                    raise ValueError(
+                        f"the tiling struct {struct_name} has an array {parts[-1]} whose count is not read: {inside}. "
+                        "Write a number, or a name that the same source defines as one"
+                    )
+                kind = (kind, length)
             members.append(_field(struct_name, parts[-1], kind, structs))
         found.append(Struct(struct_name, tuple(members)))
         structs[struct_name] = found[-1]
@@ -235,7 +276,9 @@ def parse_definitions(text: str, name: str | None = None) -> Struct:
     for typedef, align, tag, body, alias in [] if found else _PLAIN.findall(text):
         struct_name = alias if typedef else tag
         try:
-            found.append(Struct(struct_name, tuple(_plain_fields(struct_name, body, structs)), emit=False, align=int(align or 1)))
+            found.append(
+                Struct(struct_name, tuple(_plain_fields(struct_name, body, structs, constants)), emit=False, align=int(align or 1))
+            )
             structs[struct_name] = found[-1]
         except ValueError as error:
             unread[struct_name] = error

@@ -143,7 +143,8 @@ View QueueDeQue(Queue* queue, const QueueShape& shape, const Loc& loc);
 void QueueFree(Queue* queue, const QueueShape& shape, const View& view, const Loc& loc);
 int QueueCount(const Queue* queue);  // tensors in it
 int QueueIdle(const Queue* queue);   // buffers that are free
-View BufferGet(Queue* queue, std::int64_t offset, std::int64_t bytes, const Loc& loc);
+constexpr std::int64_t kRest = INT64_MIN;
+View BufferGet(Queue* queue, std::int64_t offset, std::int64_t bytes, const Loc& loc);  // kRest: all bytes behind the offset
 View StackRest(const char* api, std::int64_t bytes, const Loc& loc);  // what InitBuffer left of the Unified Buffer; stops when it is smaller
 
 // Synchronisation and identity.

@@ -94,7 +94,7 @@ public:
     template <typename T>
     LocalTensor<T> Get(anycann::emu::Loc loc = anycann::emu::Loc::current()) const
     {
-        return LocalTensor<T>(anycann::emu::BufferGet(buffer_, 0, -1, loc), pos);
+        return LocalTensor<T>(anycann::emu::BufferGet(buffer_, 0, anycann::emu::kRest, loc), pos);
     }
     template <typename T>
     LocalTensor<T> Get(int64_t count, anycann::emu::Loc loc = anycann::emu::Loc::current()) const
