@@ -30,6 +30,10 @@ AscendC::DataCopy(t, from, n); queue.EnQue(t); t = queue.DeQue<T>(); AscendC::Da
         ("AscendC::SetAtomicMax<float>();", "AscendC::SetAtomicMax is not supported by anycann"),
         ("AscendC::LocalTensor<half> t; AscendC::Sigmoid<half>(t, t, 16);", "AscendC::Sigmoid is not supported by anycann"),
         ("AscendC::Frobnicate(1);", r"AscendC::Frobnicate is not supported by anycann \(docs/ascendc.md lists what is\)"),
+        (
+            "using namespace AscendC; Softmax(1);",
+            "was not declared in this scope.*; AscendC::Softmax is not supported by anycann",
+        ),
         ("AscendC::TSCM<int> t;", "AscendC::TSCM is not supported by anycann"),
         ("AscendC::TQue<AscendC::QuePosition::A1, 1> q;", "the cube positions"),
         ("AscendC::SetFlag<AscendC::HardEvent::M_V>(0);", "events between S, V, MTE2 and MTE3 only"),

@@ -17,6 +17,10 @@ _NOT_MEMBER = re.compile(
     r"['‘](?P<name>\w+)['’] is not a member of ['‘]AscendC['’]"
     r"|no (?:template |type |member )*named ['‘](?P<other>\w+)['’] in namespace ['‘]AscendC['’]"
 )
+# Under `using namespace AscendC`; names without small letters are rather the program's own constants.
+_UNDECLARED = re.compile(
+    r"['‘](?P<name>[A-Z]\w*[a-z]\w*)['’] was not declared in this scope|use of undeclared identifier '(?P<other>[A-Z]\w*[a-z]\w*)'"
+)
 _PROGRAMS = "tikicpulib.h"
 _STATIC = re.compile(r"static assertion failed(?: due to requirement .*)?: (?P<text>.*)")
 
@@ -31,6 +35,8 @@ def _unknown(name: str) -> str:
 def _plain(text: str) -> str:
     if match := _NOT_MEMBER.search(text):
         return _unknown(match["name"] or match["other"])
+    if match := _UNDECLARED.search(text):
+        return f"{text}; {_unknown(match['name'] or match['other'])}"
     if match := _STATIC.search(text):
         return match["text"].strip('"').replace("anycann::emu::", "")
     return text
