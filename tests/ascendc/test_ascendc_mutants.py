@@ -170,7 +170,7 @@ MUTANTS = [
         "softmax",
         "AscendC::LocalTensor<float> y = yQueue_.DeQue<float>();",
         "AscendC::LocalTensor<float> y = work_.Get<float>();",
-        "missing-sync",
+        "read-unwritten",
     ),
     ("atomic_sum", "    AscendC::SyncAll();\n", "", "gm-conflict"),
     ("atomic_sum", "AscendC::SyncAll();", "if (AscendC::GetBlockIdx() != 3) AscendC::SyncAll();", "sync-all"),
