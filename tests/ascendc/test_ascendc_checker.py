@@ -295,6 +295,53 @@ def test_a_report_says_everything(tmp_path):
     )
 
 
+PADDED = """
+    AscendC::TPipe pipe; AscendC::GlobalTensor<float> xGm; xGm.SetGlobalBuffer((__gm__ float*)x, 64);
+    const AscendC::DataCopyExtParams five{1, 20, 0, 0, 0}; const AscendC::DataCopyPadExtParams<float> none{false, 0, 0, 0.0f};
+    if (which == 0) {  // tiles of five floats in place, the next one read before this one is written
+        AscendC::TQue<AscendC::QuePosition::VECIN, 2> in; AscendC::TQue<AscendC::QuePosition::VECOUT, 2> out;
+        pipe.InitBuffer(in, 2, 64); pipe.InitBuffer(out, 2, 64);
+        for (int i = -1; i < 8; ++i) {
+            if (i >= 0) {
+                AscendC::LocalTensor<float> a = in.DeQue<float>(), b = out.AllocTensor<float>(); AscendC::Muls(b, a, 2.0f, 5);
+                out.EnQue(b); in.FreeTensor(a);
+            }
+            if (i < 7) {
+                AscendC::LocalTensor<float> a = in.AllocTensor<float>(); AscendC::DataCopyPad(a, xGm[5 * i + 5], five, none); in.EnQue(a);
+            }
+            if (i >= 0) {
+                AscendC::LocalTensor<float> b = out.DeQue<float>(); AscendC::DataCopyPad(xGm[5 * i], b, five); out.FreeTensor(b);
+            }
+        }
+        return;
+    }
+    AscendC::TBuf<> buffer; pipe.InitBuffer(buffer, 128); AscendC::LocalTensor<float> a = buffer.Get<float>(), b = a[16];
+    AscendC::Duplicate(a, 1.0f, 8); AscendC::PipeBarrier<PIPE_ALL>();
+    AscendC::DataCopyPad(xGm, a, five);
+    if (which == 1) {  // what is read has been waited for, what is written later lies beside it
+        AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(0); AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(0);
+        AscendC::DataCopyPad(xGm[5], a, five);
+    } else {  // the neighbours that the scalar unit writes do not hide the copy
+        xGm.SetValue(6, 3.0f);
+        AscendC::SetFlag<AscendC::HardEvent::S_MTE2>(0); AscendC::WaitFlag<AscendC::HardEvent::S_MTE2>(0);
+    }
+    AscendC::DataCopyPad(b, xGm, five, none);
+"""
+
+
+def test_neighbouring_bytes_of_global_memory_are_apart(make):
+    kernel = make(PADDED, "GM_ADDR x, int32_t which").kernel
+    x, _ = arrays()
+    kernel[1](x, 0)
+    assert (x[:40] == 2 * np.arange(40)).all()
+    kernel[1](x, 1)
+    with pytest.raises(ascendc.KernelError) as caught:
+        kernel[1](x, 2)
+    (report,) = caught.value.reports
+    assert report.rule == "missing-sync"
+    assert "reads global memory (x, byte 0) that DataCopyPad (pipe MTE3) wrote" in report.what
+
+
 def test_legal_programs_give_no_report(make):
     body = (
         QUEUES

@@ -63,14 +63,13 @@ static void NoteRace(Core& core, const Slot* slot, const Loc& loc, const char* a
                            slot != nullptr && earlier != Pipe::S && pipe != Pipe::S ? "; or pass the tensor through EnQue and DeQue of a queue that joins these pipes" : "");
 }
 
-// Compares one access with the last ones of a block and takes its place. `bytes` marks which of the 32 bytes it touches.
-static bool Order(Core& core, Cell& cell, Pipe pipe, std::uint32_t time, std::uint32_t site, bool write, std::uint32_t bytes, Pipe& earlier, std::uint32_t& earlierSite,
-                  bool& earlierWrote)
+// Compares one access with the last ones of a block and takes its place.
+static bool Order(Core& core, Cell& cell, Pipe pipe, std::uint32_t time, std::uint32_t site, bool write, Pipe& earlier, std::uint32_t& earlierSite, bool& earlierWrote)
 {
     const std::size_t p = Index(pipe);
     const Clock& known = core.clocks[p];
     bool race = false;
-    if (cell.writeTime != 0 && cell.writePipe != pipe && (cell.writeBytes & bytes) != 0 && cell.writeTime > known.at[Index(cell.writePipe)]) {
+    if (cell.writeTime != 0 && cell.writePipe != pipe && cell.writeTime > known.at[Index(cell.writePipe)]) {
         race = true;
         earlier = cell.writePipe;
         earlierSite = cell.writeSite;
@@ -80,11 +79,10 @@ static bool Order(Core& core, Cell& cell, Pipe pipe, std::uint32_t time, std::ui
         if (pipe != Pipe::S) {  // the scalar unit issues the others: its reads are over before anything later begins
             cell.readTime[p] = time;
             cell.readSite[p] = site;
-            cell.readBytes |= bytes;
         }
         return race;
     }
-    for (std::size_t q = 0; q < kPipes && !race && (cell.readBytes & bytes) != 0; ++q) {
+    for (std::size_t q = 0; q < kPipes && !race; ++q) {
         if (q != p && cell.readTime[q] > known.at[q]) {
             race = true;
             earlier = static_cast<Pipe>(q);
@@ -92,13 +90,42 @@ static bool Order(Core& core, Cell& cell, Pipe pipe, std::uint32_t time, std::ui
             earlierWrote = false;
         }
     }
-    cell.writeBytes = cell.writePipe == pipe ? cell.writeBytes | bytes : bytes;
     cell.writeTime = time;
     cell.writePipe = pipe;
     cell.writeSite = site;
-    if (bytes == kWholeBlock) {
-        cell.readTime.fill(0);
-        cell.readBytes = 0;
+    cell.readTime.fill(0);
+    return race;
+}
+
+// The same for bytes of a block of global memory; `before` is the access that nothing orders before this one.
+static bool Order(const Core& core, GmCell& cell, const Touched& now, Touched& before)
+{
+    const Clock& known = core.clocks[Index(now.pipe)];
+    bool race = false;
+    const auto compare = [&](Touched& earlier) {
+        if ((earlier.bytes & now.bytes) == 0) {
+            return;
+        }
+        if (earlier.pipe != now.pipe && (earlier.write || now.write) && earlier.time > known.at[Index(earlier.pipe)] && (!race || earlier.write)) {
+            race = true;
+            before = earlier;
+        }
+        if (now.write || (earlier.pipe == now.pipe && !earlier.write)) {
+            earlier.bytes &= ~now.bytes;
+        }
+    };
+    compare(cell.first);
+    if (!cell.others.empty()) {
+        std::for_each(cell.others.begin(), cell.others.end(), compare);
+        cell.others.erase(std::remove_if(cell.others.begin(), cell.others.end(), [](const Touched& one) { return one.bytes == 0; }), cell.others.end());
+    }
+    if (!now.write && now.pipe == Pipe::S) {
+        return race;  // over before anything later begins
+    }
+    if (cell.first.bytes == 0) {
+        cell.first = now;
+    } else {
+        cell.others.push_back(now);
     }
     return race;
 }
@@ -159,7 +186,7 @@ void Op::Touch(const View& view, std::int64_t offset, std::int64_t bytes, int al
     std::uint32_t site = 0;
     bool wrote = false;
     for (std::int64_t block = begin / 32; block <= (end - 1) / 32; ++block) {
-        if (Order(core, core.cells[static_cast<std::size_t>(block)], pipe_, time_, site_, write, kWholeBlock, earlier, site, wrote)) {
+        if (Order(core, core.cells[static_cast<std::size_t>(block)], pipe_, time_, site_, write, earlier, site, wrote)) {
             NoteRace(core, &slot, loc_, name_, pipe_, write, earlier, site, wrote,
                      Format("UB bytes %lld to %lld of the buffer", static_cast<long long>(block * 32 - slot.offset), static_cast<long long>(block * 32 + 31 - slot.offset)));
         }
@@ -396,9 +423,6 @@ void Op::TouchGm(const GmView& view, std::int64_t offset, std::int64_t bytes, in
     } else {
         LogGm(core, adds ? Access::Add : write ? Access::Write : Access::Read, begin, end, site_, scalar);
     }
-    Pipe earlier = Pipe::S;
-    std::uint32_t site = 0;
-    bool wrote = false;
     for (std::int64_t block = (begin - origin) / 32; block <= (end - 1 - origin) / 32; ++block) {
         const std::int64_t number = block + (origin + 31) / 32 * 4;  // distinct for distinct regions: an origin is worth more blocks than it has
         std::unique_ptr<Page>& page = core.pages[number / kCellsPerPage];
@@ -406,9 +430,10 @@ void Op::TouchGm(const GmView& view, std::int64_t offset, std::int64_t bytes, in
             page.reset(new Page());
         }
         const std::int64_t low = std::max(begin - origin, block * 32) - block * 32, high = std::min(end - origin, block * 32 + 32) - block * 32;
-        const std::uint32_t mask = high - low == 32 ? kWholeBlock : ((1u << (high - low)) - 1) << low;
-        if (Order(core, (*page)[static_cast<std::size_t>(number % kCellsPerPage)], pipe_, time_, site_, write, mask, earlier, site, wrote)) {
-            NoteRace(core, nullptr, loc_, name_, pipe_, write, earlier, site, wrote,
+        const std::uint32_t bytes = high - low == 32 ? kWholeBlock : ((1u << (high - low)) - 1) << low;
+        Touched before{};
+        if (Order(core, (*page)[static_cast<std::size_t>(number % kCellsPerPage)], {bytes, time_, site_, pipe_, write}, before)) {
+            NoteRace(core, nullptr, loc_, name_, pipe_, write, before.pipe, before.site, before.write,
                      region != nullptr ? Format("global memory (%s, byte %lld)", region->name.c_str(), static_cast<long long>(block * 32)) : std::string("global memory"));
         }
     }

@@ -66,15 +66,25 @@ struct Queue {
     bool closed = false;
 };
 
-// Who touched a 32-byte block last. Times are instruction numbers of a pipe, 0: nobody.
+// Who touched a 32-byte block of the Unified Buffer last. Times are instruction numbers of a pipe, 0: nobody.
 struct Cell {
-    std::uint32_t writeTime = 0, writeSite = 0, writeBytes = 0, readBytes = 0;
+    std::uint32_t writeTime = 0, writeSite = 0;
     std::array<std::uint32_t, kPipes> readTime{};
     std::array<std::uint32_t, kPipes> readSite{};
     Pipe writePipe = Pipe::S;
 };
+// Global memory is told apart by bytes: who touched those of a 32-byte block that `bytes` marks, and, mostly nobody, who touched others.
+struct Touched {
+    std::uint32_t bytes = 0, time = 0, site = 0;
+    Pipe pipe = Pipe::S;
+    bool write = false;
+};
+struct GmCell {
+    Touched first;
+    std::vector<Touched> others;
+};
 constexpr int kCellsPerPage = 128;
-using Page = std::array<Cell, kCellsPerPage>;
+using Page = std::array<GmCell, kCellsPerPage>;
 
 enum class Access { Read, Write, Add };
 struct GmAccess {  // for the check between cores
