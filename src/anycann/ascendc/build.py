@@ -74,7 +74,7 @@ def _tiling_struct(tiling: Any) -> Struct | None:
 def _instances(
     path: Path, kernels: Sequence[KernelSignature], templates: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, KernelSignature]]:
-    """(key in the module, name in the unit, signature) of every kernel that is compiled."""
+    """(key in the module, address in the unit, signature) of every kernel that is compiled."""
     known = {kernel.qualified for kernel in kernels if kernel.template}
     if unknown := [name for name in templates if name not in known]:
         raise ValueError(
@@ -86,7 +86,7 @@ def _instances(
     found = []
     for kernel in kernels:
         keys = [f"{kernel.qualified}<{one}>" for one in templates.get(kernel.qualified, ())] if kernel.template else [kernel.qualified]
-        found += [(key, made.get(key, key), kernel) for key in keys]
+        found += [(key, made.get(key, f"&{key}"), kernel) for key in keys]
     if not found and known:
         raise CompileError(
             f"{path}: only templates are kernels here: say which instances to make, as in templates={{{min(known)!r}: [...]}}", ""
@@ -99,7 +99,7 @@ def _instances(
 
 
 def _aliases(templates: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """(name in the unit, key in the module) of every instance of a template."""
+    """(name of its address in the unit, key in the module) of every instance of a template: macros in its arguments are resolved there."""
     keys = [f"{name}<{one}>" for name, arguments in templates.items() for one in arguments]
     return [(f"anycann_instance_{number}", key) for number, key in enumerate(keys)]
 
@@ -173,7 +173,7 @@ def _unit(path: Path, layout: Struct | None, templates: Mapping[str, Sequence[st
 
 def _table(instances: Sequence[tuple[str, str, KernelSignature]]) -> str:
     """What stands behind the preprocessed unit: the kernels by their keys."""
-    entries = "\n".join(f'    anycann::emu::Entry<{"&" if name == key else ""}{name}>::Make("{key}"),' for key, name, _ in instances)
+    entries = "\n".join(f'    anycann::emu::Entry<{address}>::Make("{key}"),' for key, address, _ in instances)
     table = "const anycann::emu::KernelEntry anycann_kernels[]"
     visible = f'extern "C" {{\nextern __attribute__((visibility("default"))) {table};\n{table} = {{\n{entries}\n}};\n}}\n'
     return f'# 1 "{GENERATED}"\n{visible}'

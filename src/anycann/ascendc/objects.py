@@ -63,7 +63,7 @@ def preprocess(text: str, near: Path, flags: Sequence[str]) -> str:
         unit.write_bytes(f'#line 1 "{GENERATED}"\n{text}'.encode(*_ENCODING))
         _compile([*flags, "-iquote", str(near), "-E", unit, "-o", made])
         result = made.read_bytes().decode(*_ENCODING)
-    return result[result.index(f'# 1 "{GENERATED}"') :]  # what comes before names the unit's folder, another each time
+    return result[max(result.find(f'# 1 "{GENERATED}"'), 0) :]  # what comes before names the unit's folder, another each time
 
 
 def compile_unit(text: str, flags: Sequence[str], suffix: str, link: Sequence[str | Path] = ()) -> Path:
