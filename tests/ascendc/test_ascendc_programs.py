@@ -114,6 +114,29 @@ def test_aclrt_launch_kernel_in_two_files(tmp_path, capfd):
     assert capfd.readouterr().out == "5\n"
 
 
+def test_generated_functions_take_what_the_compiled_kernel_does(tmp_path, capfd):
+    text = """
+    #include "aclrtlaunch_chosen.h"
+    #include "aclrtlaunch_hidden.h"
+    #define PARAMETERS GM_ADDR x, int32_t n
+    #ifdef OTHER
+    extern "C" __global__ __aicore__ void chosen(GM_ADDR x) {}
+    #else
+    extern "C" __global__ __aicore__ void chosen(PARAMETERS) { add<int32_t>(x, n, 8); }
+    #endif
+    extern "C" __global__ __aicore__ void hidden(PARAMETERS) { add<int32_t>(x, n, 8); }
+    int main()
+    {
+        alignas(32) int32_t values[8] = {};
+        ACLRT_LAUNCH_KERNEL(chosen)(1, nullptr, values, 3);
+        ACLRT_LAUNCH_KERNEL(hidden)(1, nullptr, values, 4);
+        std::printf("%d\\n", values[7]);
+    }
+    """
+    assert ascendc.run([write(tmp_path, "main.cpp", KERNEL + text)]) == 0
+    assert capfd.readouterr().out == "7\n"
+
+
 def test_kernels_that_no_generated_function_could_launch(tmp_path, capfd):
     text = """
     namespace inner { __global__ __aicore__ void scoped(GM_ADDR x) { add<int32_t>(x, 1, 8); } }

@@ -12,11 +12,21 @@ from anycann.ascendc import toolchain
 from anycann.ascendc.devices import device
 from anycann.ascendc.objects import compile_unit, device_flags, include_line, preprocess
 from anycann.ascendc.report import CompileError
-from anycann.ascendc.sources import KernelSignature, find_kernels, has_main, kind, launched_by_name, with_headers, without_comments
+from anycann.ascendc.sources import (
+    KernelSignature,
+    find_kernels,
+    has_main,
+    kind,
+    launched_by_name,
+    with_headers,
+    without_comments,
+    without_library,
+)
 from anycann.toolchain import ToolchainError, place_folder
 
 __all__ = ["build_program", "how_to_launch", "run", "run_program"]
 
+_BEFORE = '#include <cstdint>\n#include "emu/launch.h"\n'
 _DEBUG = "-gdwarf-4"  # version 5, as g++ 12 writes it, loses the file that #line names
 
 
@@ -77,18 +87,30 @@ def build_program(
     kernels = [[kernel for kernel in find_kernels(text) if not kernel.template] for text in texts]
     folders = [Path(flag[2:]).absolute() for flag in flags if flag.startswith("-I")]
     launched = {name for path in paths for name in launched_by_name(with_headers(path, folders))}
-    options = [*device_flags(device(product), check, sanitize), _DEBUG, f"-I{_headers([k for group in kernels for k in group])}"]
-    options += [*flags, *toolchain.EXACT]  # the arithmetic of kernels is the device's, whatever the program's is
+    options = [*device_flags(device(product), check, sanitize), _DEBUG, *flags]
+    options += toolchain.EXACT  # the arithmetic of kernels is the device's, whatever the program's is
     if any("ICPU_RUN_KF" in without_comments(text) for text in texts):
         options += ["-DASCENDC_CPU_DEBUG=1", "-D__CCE_KT_TEST__=1"]
+    headers = f"-I{_headers([kernel for group in kernels for kernel in group])}"
+    kernels = [
+        _compiled(path, [k for k in group if k.name in launched], [headers, *options]) for path, group in zip(paths, kernels, strict=True)
+    ]
+    options.insert(0, f"-I{_headers([kernel for group in kernels for kernel in group])}")
     library = toolchain.core_library(sanitize)
     objects = []
     for path, group in zip(paths, kernels, strict=True):
-        tail = "".join(_launch_function(kernel) for kernel in group if kernel.name in launched)
-        unit = include_line(path) + ('#include "emu/launch.h"\n' + tail if tail else "")
-        before = '#include <cstdint>\n#include "emu/launch.h"\n'
-        objects.append(compile_unit(preprocess(before + unit, path.parent, options), options, ".o"))
+        text = _BEFORE + include_line(path) + "".join(map(_launch_function, group))
+        objects.append(compile_unit(preprocess(text, path.parent, options), options, ".o"))
     return _link(objects, library, sanitize, libraries)
+
+
+def _compiled(path: Path, kernels: Sequence[KernelSignature], options: Sequence[str]) -> list[KernelSignature]:
+    """The kernels with the parameters that they are compiled with: in the text, `#if` and macros may offer others."""
+    if not kernels:
+        return []
+    unit = preprocess(_BEFORE + include_line(path), path.parent, options)
+    found = {kernel.name: kernel for kernel in find_kernels(without_library(unit, toolchain.INCLUDE))}
+    return [found.get(kernel.name, kernel) for kernel in kernels]
 
 
 def _link(objects: Sequence[Path], library: Path, sanitize: str | None, libraries: Sequence[str]) -> Path:
