@@ -11,7 +11,7 @@ from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
 from anycann.errors import AclnnError, told
-from anycann.floats import usual_floats
+from anycann.floats import in_usual_floats
 from anycann.keys import OtherKindError, sketches
 from anycann.locks import shared
 from anycann.plans import Plan
@@ -195,7 +195,7 @@ def planned(op: Operator, api: str, args: Sequence[Any], product: Product, backe
     return _planned(op, api, args, product, backend)[0]
 
 
-@usual_floats()
+@in_usual_floats
 def _planned(op: Operator, api: str, args: Sequence[Any], product: Product, backend: str | None) -> tuple[Plan, Sequence[Tensor]]:
     tensors: dict[str, Tensor | None] = {}
     attrs: dict[str, Any] = {}

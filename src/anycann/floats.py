@@ -3,26 +3,33 @@
 Kernels see to their own (`backends.cpu_system`); this is for what plans need from Python.
 """
 
-import contextlib
 import ctypes
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-__all__ = ["usual_floats"]
+__all__ = ["in_usual_floats"]
 
-_ROOM = 64  # bytes of an environment, at most
+F = TypeVar("F", bound=Callable[..., Any])
+
+_Environment = ctypes.c_char * 64  # as large as any system's, or larger
 _system = ctypes.CDLL(None)
 _keep, _restore = _system.fegetenv, _system.fesetenv  # of the C library
 _usual = ctypes.byref(ctypes.c_char.in_dll(_system, "_FE_DFL_ENV")) if sys.platform == "darwin" else ctypes.c_void_p(-1)  # FE_DFL_ENV
 
 
-@contextlib.contextmanager
-def usual_floats() -> Iterator[None]:
-    """Round to nearest, keep subnormal numbers and trap nothing meanwhile."""
-    before = ctypes.create_string_buffer(_ROOM)
-    _keep(before)
-    _restore(_usual)
-    try:
-        yield
-    finally:
-        _restore(before)
+def in_usual_floats(function: F) -> F:
+    """A function that rounds to nearest, keeps subnormal numbers and traps nothing, whatever its caller has chosen."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        before = _Environment()
+        _keep(before)
+        _restore(_usual)
+        try:
+            return function(*args)
+        finally:
+            _restore(before)
+
+    return wrapped  # type: ignore[return-value]

@@ -12,7 +12,7 @@ from anycann.bind import Call, bind
 from anycann.describe import docstring
 from anycann.dtypes import DType
 from anycann.errors import AclnnError
-from anycann.floats import usual_floats
+from anycann.floats import in_usual_floats
 from anycann.keys import Describer, describer, sketches
 from anycann.locks import loading, shared
 from anycann.plans import ALIGNMENT, Plan, Repeated
@@ -182,7 +182,7 @@ class Operator:
         chosen = zip(outs, plan.results, strict=True)
         return tuple([None if result is None else new_like(like, *result)[0] if out is None else out for out, result in chosen])
 
-    @usual_floats()
+    @in_usual_floats
     def _checked(self, values: tuple[Any, ...], outs: tuple[Any, ...], product: Product, key: Hashable) -> tuple[Any, ...]:
         """The call as if it were the first of its kind."""
         spec, api = self.spec, self.api

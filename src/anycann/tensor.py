@@ -140,7 +140,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a row-major array without gaps."""
     steps = [1]
     for size in reversed(shape[1:]):
-        steps.append(steps[-1] * (1 if surely(size == 0) else size))
+        steps.append(steps[-1] * ((size or 1) if type(size) is int else size))
     return tuple(reversed(steps[: len(shape)]))
 
 
@@ -150,6 +150,8 @@ def strides_like(shape: tuple[int, ...], tensors: Iterable[Tensor]) -> tuple[int
     Contiguous where these lie in several orders, or backwards, or where there are none. One that repeats its elements has no say.
     """
     usual, given = contiguous_strides(shape), [tensor.strides for tensor in tensors if same(tensor.shape, shape)]
+    if all(same(strides, usual) for strides in given):
+        return usual
     axes = [axis for axis, count in enumerate(shape) if not surely(count == 1)]
     orders = {tuple(axes)} if any(surely(count == 0) for count in shape) else set()
     for strides in given:
