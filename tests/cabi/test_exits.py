@@ -1,6 +1,7 @@
 """C++ programs that end, in whatever way, while operators are queued: the work is done, and the exit status is theirs."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -40,3 +41,10 @@ def test_what_the_check_mode_found_is_said(program: Path, how: str, status: int)
     assert done.stderr.count("anycann check: leak\n") == 4, done.stderr
     assert "of device memory were not freed" in done.stderr
     assert done.stderr.endswith(" findings\n")
+
+
+@pytest.mark.parametrize("check", ["", "1"])
+def test_signals_do_what_the_program_left_them_to_do(program: Path, check: str) -> None:
+    assert run(program, "interrupt", ANYCANN_CHECK=check).returncode == -signal.SIGINT
+    done = run(program, "handler", ANYCANN_CHECK=check)
+    assert (done.returncode, done.stdout) == (int(bool(check)), "handled\n")  # what is left is found

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 
 #include <atomic>
 #include <cstdio>
@@ -95,6 +96,16 @@ PyStatus Initialize()
     return status;
 }
 
+// The first import of this module makes an interrupt an exception of Python, which nobody here would see: it stays what the program
+// has made of it.
+void ImportSignals()
+{
+    struct sigaction before = {};
+    sigaction(SIGINT, nullptr, &before);
+    Py_XDECREF(PyImport_ImportModule("_signal"));
+    sigaction(SIGINT, &before, nullptr);
+}
+
 // To our interpreter a fork of the program is one of its own: no thread is in the middle of something, and the child has the locks.
 thread_local PyGILState_STATE before_fork;
 
@@ -136,6 +147,7 @@ void Start()
         Complain(std::string(kExecutable) + ": " + (status.err_msg == nullptr ? "no reason given" : status.err_msg));
         return;
     }
+    ImportSignals();
     const bool connected = Connect(true);
     pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
     PyEval_SaveThread();
