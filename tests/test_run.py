@@ -442,6 +442,30 @@ def test_what_the_caller_ignores_stays_ignored(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True).stdout == "SIG_IGN SIG_DFL\n"
 
 
+FINDS = """
+    import ctypes, sys
+    library = ctypes.CDLL("libascendcl.so")
+    memory = ctypes.c_void_p()
+    library.aclrtSetDevice(0)
+    library.aclrtMalloc(ctypes.byref(memory), ctypes.c_size_t(64), 0)
+    print(library.aclrtFree(memory), library.aclrtFree(memory), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("findings", ["", "no/such/folder", "/dev/full"])
+def test_programs_run_and_are_judged_where_nothing_can_be_said(tmp_path: Path, how: str, findings: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "anycann.cli", "run", "--check"]
+    settings = {**os.environ, "ANYCANN_CHECK_JSON": findings}
+    source, script = write(tmp_path / "hello.cpp", HELLO), write(tmp_path / "finds.py", FINDS)
+    for words, expected in (([source], (0, "hello\n")), ([script], (1, "0 107000\n"))):
+        done = subprocess.run([*command, *words], stdout=subprocess.PIPE, text=True, env=settings, check=False)
+        assert (done.returncode, done.stdout) == expected
+    wrong = write(tmp_path / "wrong.cpp", "int main() { return undeclared; }\n")
+    for words, status in (([wrong], 1), (["sh", "-c", "kill -9 $$"], 128 + 9)):
+        assert subprocess.run([*command, *words], env=settings, check=False).returncode == status
+
+
 # Settings
 
 

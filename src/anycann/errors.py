@@ -1,8 +1,10 @@
-"""Status codes of the interface, what each means, and the exception that carries them."""
+"""Status codes of the interface, what each means, the exception that carries them, and how texts are said."""
 
+import contextlib
+import sys
 from typing import NamedTuple
 
-__all__ = ["CODES", "AclnnError", "SettingError", "Status", "status", "told"]
+__all__ = ["CODES", "AclnnError", "SettingError", "Status", "say", "status", "told"]
 
 
 _LONG = 256  # bits of integers that are not spelled out: Python refuses to spell those of many thousands of digits
@@ -140,6 +142,14 @@ def status(code: int | str) -> Status:
     if isinstance(code, str) and not code.lstrip("-").isdigit():
         return {row.name: row for row in CODES.values()}[code.upper()]
     return CODES[int(code)]
+
+
+def say(text: str) -> None:
+    """Print a text to the standard error stream, in one piece. Where that is closed, full or gone, the text is lost, and no more."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 class SettingError(ValueError):

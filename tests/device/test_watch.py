@@ -35,6 +35,18 @@ def run(*words: str, findings: Path | None = None, **variables: str) -> "subproc
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env={**os.environ, **settings})
 
 
+CLOSED = "exec 2>&-"
+CLOSED_PIPE = "exec 2> >(:); sleep 0.2"
+FULL = "exec 2>/dev/full"
+
+
+def run_without_errors(how: str, command: list[str], **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A command whose standard error stream cannot be written."""
+    shell = ["bash", "-c", f'trap "" PIPE; {how}; exec "$@"', "bash", *command]
+    settings = {**os.environ, "ANYCANN_CHECK": "1", "ANYCANN_EXPLAIN": "1", **variables}
+    return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=600, env=settings)
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -137,6 +149,28 @@ def test_mistakes_are_found_without_the_double_mapping(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     expected = [one[:3] for name in EXPECTED for one in EXPECTED[name]]
     assert [(one["kind"], one["api"], one["parameter"]) for one in read(path)] == expected
+
+
+@pytest.mark.parametrize("how", [CLOSED, CLOSED_PIPE, FULL])
+@pytest.mark.parametrize("findings", ["{folder}/no/such/folder", "/dev/full"])
+def test_reports_that_cannot_be_written_change_no_answer(tmp_path: Path, how: str, findings: str) -> None:
+    command = [sys.executable, str(HERE / "watch_programs.py"), "mistakes"]
+    done = run_without_errors(how, command, ANYCANN_CHECK_JSON=findings.format(folder=tmp_path))
+    made = [json.loads(line) for line in done.stdout.splitlines()]  # and nothing else is there
+    assert done.returncode == 0
+    assert [(name, last - first) for name, first, last in made] == [(name, len(expected)) for name, expected in EXPECTED.items()]
+
+
+def test_a_file_for_findings_that_cannot_be_written_is_named_once(tmp_path: Path) -> None:
+    done = run("mistakes", findings=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.count(f"anycann check: findings cannot be written to {tmp_path}: Is a directory\n") == 1
+
+
+def test_a_file_for_findings_may_have_any_name(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff")
+    assert run("left", findings=path).returncode == 0
+    assert len(read(path)) > 1
 
 
 def test_what_is_left_is_named(tmp_path: Path) -> None:

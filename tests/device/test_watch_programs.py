@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from test_watch import CLOSED, CLOSED_PIPE, FULL, run_without_errors
 
 from anycann import cabi
 
@@ -98,6 +99,20 @@ def test_findings_make_the_status_1_where_it_was_0(faults: Path, mistake: str, s
     if shutil.which("addr2line"):
         assert f"#2 of 100 bytes, aclrtMalloc at main ({HERE}/watch_faults.cpp:{line_of('aclrtMalloc(&memory, 100')})\n" in done.stderr
     assert run(faults, mistake, ANYCANN_CHECK="").returncode == (0 if status == 1 else 7)
+
+
+@pytest.mark.parametrize("how", [CLOSED, CLOSED_PIPE, FULL])
+def test_reports_that_cannot_be_written_change_no_answer(faults: Path, tmp_path: Path, how: str) -> None:
+    done = run_without_errors(how, [str(faults), "refused"], ANYCANN_CHECK_JSON=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "begun 100000 0 107000")
+
+
+def test_a_program_that_is_gone_is_still_watched(faults: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    shutil.copy(faults, gone)
+    done = run(gone, "gone")
+    assert (done.returncode, done.stdout) == (1, "begun 100000 0 107000")
+    assert done.stderr.endswith("anycann check: 1 finding\n")
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="needs the published samples")

@@ -1,4 +1,5 @@
 // A program that makes the mistake that its argument names.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -53,6 +54,12 @@ int main(int argc, char **argv)
         std::cout << Sum(values, 1);
     } else if (mistake == "stranger") {
         *reinterpret_cast<volatile int *>(8) = 1;
+    } else if (mistake == "refused" || mistake == "gone") {
+        if (mistake == "gone") {
+            std::remove(argv[0]);
+        }
+        std::cout << ' ' << aclrtMalloc(&memory, 0, ACL_MEM_MALLOC_HUGE_FIRST) << ' ' << aclrtFree(memory) << ' ' << aclrtFree(memory);
+        return 0;
     } else if (mistake == "leak" || mistake == "leak and fail") {
         return mistake == "leak" ? 0 : 7;
     }

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from anycann.cli.output import Wrong
+from anycann.errors import say
 
 __all__ = ["environment", "execute"]
 
@@ -71,6 +72,6 @@ def execute(program: Path, called: str, arguments: Sequence[str], variables: Map
                     child.send_signal(number)
     if status < 0:
         if -status != signal.SIGPIPE:  # who reads its output has seen enough
-            print(f"anycann: {called} was ended by signal {-status} ({signal.Signals(-status).name})", file=sys.stderr)
+            say(f"anycann: {called} was ended by signal {-status} ({signal.Signals(-status).name})\n")
         return 128 - status
     return status

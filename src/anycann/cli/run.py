@@ -19,6 +19,7 @@ from anycann.cli import programs
 from anycann.cli.options import writable
 from anycann.cli.output import Wrong
 from anycann.cli.processes import environment, execute
+from anycann.errors import say
 from anycann.toolchain import ToolchainError
 
 __all__ = ["RunCommand", "run_command"]
@@ -117,7 +118,7 @@ def _compiled(words: _Words, product: str | None, fast: bool, trace: str | None,
         raise Wrong(f"{absent[0]}: {_absence(absent[0])}")
     kinds = {ascendc.kind(source) for source in words.sources}
     if kinds == {"kernel"}:
-        print(ascendc.how_to_launch(first), file=sys.stderr)
+        say(f"{ascendc.how_to_launch(first)}\n")
         raise typer.Exit(2)
     host = kinds == {"other"}
     if host and (fast or trace):
@@ -125,11 +126,11 @@ def _compiled(words: _Words, product: str | None, fast: bool, trace: str | None,
     try:
         if host:
             program, said = programs.build(words.sources, words.flags, sanitize)
-            print(said, end="", file=sys.stderr)
+            say(said)
         else:
             program = _with_kernels(words, product, not fast, sanitize)
     except (programs.CompilerMessages, ascendc.CompileError) as error:
-        print(str(error).rstrip("\n"), file=sys.stderr)
+        say(str(error).rstrip("\n") + "\n")
         raise typer.Exit(_NOT_COMPILED) from None
     readable = {} if host else {"ANYCANN_CHECK_MAP": "0"}  # kernels run here, on the addresses that they are given
     return _Start(program, str(first.with_suffix("")), words.rest, libraries=host, settings=readable)
@@ -157,17 +158,17 @@ def _home(needed: bool) -> Path | None:
     except ToolchainError as error:
         if needed:
             raise
-        print(f"anycann: running without the C libraries: {error}", file=sys.stderr)
+        say(f"anycann: running without the C libraries: {error}\n")
         return None
 
 
 @contextlib.contextmanager
-def _counted_findings(variables: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """Whether the check has findings, for programs whose own end does not tell: interpreters, and what starts other programs."""
+def _findings(variables: dict[str, str]) -> Iterator[Callable[[], bool]]:
+    """Whether the check has findings, for programs whose own end does not tell: interpreters, and what starts other processes."""
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(variables.setdefault("ANYCANN_CHECK_JSON", str(Path(folder, "findings"))))
-        before = report.stat().st_size if report.exists() else 0
-        yield lambda: report.exists() and report.stat().st_size > before
+        mark = Path(folder, "found")
+        variables["ANYCANN_CHECK_MARK"] = str(mark)
+        yield mark.exists
 
 
 def _show_commands() -> None:
@@ -222,10 +223,8 @@ def run_command(
             start = _existing(parts, next((option for option, value in given.items() if value), ""))
         variables = environment(_home(start.libraries), settings | start.settings, programs.library_folders(parts.flags))
     except ToolchainError as error:
-        print(f"anycann: {error}", file=sys.stderr)
+        say(f"anycann: {error}\n")
         raise typer.Exit(_NO_TOOLCHAIN) from None
-    if check and not parts.sources:
-        with _counted_findings(variables) as found:
-            status = execute(start.program, start.called, start.arguments, variables)
-            raise typer.Exit(status or int(found()))
-    raise typer.Exit(execute(start.program, start.called, start.arguments, variables))
+    with _findings(variables) if check else contextlib.nullcontext(bool) as found:
+        status = execute(start.program, start.called, start.arguments, variables)
+        raise typer.Exit(status or int(found()))

@@ -1,12 +1,11 @@
 """Texts of refusals, kept for each thread until it reads them."""
 
-import sys
 import threading
 import traceback
 
 from anycann.device.calls import call
 from anycann.device.switches import is_on
-from anycann.errors import AclnnError, SettingError
+from anycann.errors import AclnnError, SettingError, say
 
 __all__ = ["fault", "recent", "remember"]
 
@@ -28,7 +27,7 @@ def remember(error: BaseException | str) -> None:
     _texts.newest_first.insert(0, text)
     del _texts.newest_first[KEPT:]
     if _EXPLAIN:
-        print(text, file=sys.stderr, flush=True)
+        say(f"{text}\n")
 
 
 def fault(error: BaseException, api: str, status: int) -> int:
@@ -37,7 +36,7 @@ def fault(error: BaseException, api: str, status: int) -> int:
         code = 161002 if api.startswith("aclnn") else 100000
         remember(AclnnError(code, api, f"{error}"))
         return code if status else 0
-    traceback.print_exception(error, file=sys.stderr)
+    say("".join(traceback.format_exception(error)))
     said = f"anycann itself failed with {error!r}; the traceback is on the standard error stream. Please report it."
     remember(AclnnError(status or 561000, api, said))
     return status

@@ -1,7 +1,8 @@
 """The check mode: what a program does wrong although its calls succeed, or although a device would not notice.
 
 It is on when ANYCANN_CHECK=1 is set as `anycann.device` is imported. ANYCANN_CHECK_MAP=0 leaves device addresses readable, for
-programs whose own code runs as the device's. ANYCANN_CHECK_JSON names a file for the findings, one JSON object a line.
+programs whose own code runs as the device's. ANYCANN_CHECK_JSON names a file for the findings, one JSON object a line;
+ANYCANN_CHECK_MARK, which `anycann run` sets, one that is there afterwards if there are any.
 """
 
 import atexit
@@ -97,7 +98,7 @@ def start(reserving: bool | None = None, path: str | None = None) -> Watch:
         raise RuntimeError("the check mode must be turned on before device memory is allocated")
     chosen = os.environ.get("ANYCANN_CHECK_MAP") != "0" if reserving is None else reserving
     file = path or os.environ.get("ANYCANN_CHECK_JSON")
-    watch = Watch(chosen, os.path.abspath(file) if file else None)
+    watch = Watch(chosen, os.path.abspath(file) if file else None, os.environ.get("ANYCANN_CHECK_MARK"))
     DEVICE.watch, DEVICE.shifted, Table.watch = watch, chosen, watch
     atexit.register(finish)
     return watch

@@ -4,6 +4,7 @@ import bisect
 import ctypes
 import math
 import mmap
+import os
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -159,13 +160,19 @@ class _Range(ctypes.Structure):
 class _Table(ctypes.Structure):
     """What the C library reads without asking Python; `cabi/core/watch.cpp` has the same."""
 
-    _fields_ = (("ranges", ctypes.POINTER(_Range)), ("count", ctypes.c_uint64), ("findings", ctypes.c_uint64), ("path", ctypes.c_char_p))
+    _fields_ = (
+        ("ranges", ctypes.POINTER(_Range)),
+        ("count", ctypes.c_uint64),
+        ("findings", ctypes.c_uint64),
+        ("path", ctypes.c_char_p),
+        ("mark", ctypes.c_char_p),
+    )
 
 
 class Ledger:
     """The allocations of the process, living and freed."""
 
-    def __init__(self, reserving: bool, path: str | None) -> None:
+    def __init__(self, reserving: bool, path: str | None, mark: str | None = None) -> None:
         self.reserving = reserving
         self.living: dict[int, Record] = {}
         self.freed: deque[Record] = deque()
@@ -177,7 +184,8 @@ class Ledger:
         self._empty: list[int] = []
         self._ranges = (_Range * 256)()
         self._older: list[Any] = []  # that a handler may still read
-        self.table = _Table(self._ranges, len(self._ranges), 0, None if path is None else path.encode())
+        files = [None if file is None else os.fsencode(file) for file in (path, mark)]
+        self.table = _Table(self._ranges, len(self._ranges), 0, *files)
 
     def open(self, real: int, size: int, api: str, site: Site | None) -> Record | None:
         """A record for new memory; None when there is no address space left for it."""

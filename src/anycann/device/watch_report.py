@@ -1,11 +1,11 @@
 """Findings of the check mode: printed when they are made, counted, and written as JSON lines where a file is named."""
 
+import contextlib
 import json
-import os
-import sys
 from dataclasses import dataclass
 
 from anycann.device.watch_sites import Site
+from anycann.errors import say
 
 __all__ = ["Finding", "Report"]
 
@@ -39,31 +39,32 @@ class Finding:
 
 
 class Report:
-    """The findings of a process; one is added at a time."""
+    """The findings of a process; one is added at a time. `path` is the file for them, `mark` one that is there once there are any."""
 
-    def __init__(self, path: str | None) -> None:
-        self.path = path
+    def __init__(self, path: str | None, mark: str | None = None) -> None:
+        self.path, self.mark = path, mark
         self.count = 0
 
     def add(self, finding: Finding) -> None:
         """Count a finding, print it and write it."""
         self.count += 1
+        if self.mark:
+            with contextlib.suppress(OSError), open(self.mark, "a", encoding="utf-8"):
+                pass
         if self.count <= SHOWN:
-            _print(finding.text())
+            say(finding.text())
         if self.path:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(finding.line())
+            self._write(self.path, finding.line())
+
+    def _write(self, path: str, line: str) -> None:
+        try:
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:  # names that are no UTF-8: escapes of JSON
+                file.write(line)
+        except OSError as error:
+            say(f"anycann check: findings cannot be written to {path}: {error.strerror}\n")
+            self.path = None
 
     def summary(self) -> None:
         """The last line."""
         more = f", of which the first {SHOWN} were printed" if self.count > SHOWN else ""
-        _print(f"anycann check: {self.count} finding{'' if self.count == 1 else 's'}{more}\n")
-
-
-def _print(text: str) -> None:
-    """To the standard error stream of the process, in one piece."""
-    if sys.stderr is not None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    else:
-        os.write(2, text.encode())
+        say(f"anycann check: {self.count} finding{'' if self.count == 1 else 's'}{more}\n")

@@ -73,8 +73,11 @@ def _place(address: int) -> str:
     info = _Info()
     if not _libc.dladdr(address, ctypes.byref(info)) or not info.file:
         return f"{address:#x}"
-    path = os.path.realpath("/proc/self/exe") if info.base == _base_of_program() else os.fsdecode(info.file)
-    inside = address - 1 - (info.base or 0 if _moves(path) else 0)
+    try:
+        path = os.path.realpath("/proc/self/exe") if info.base == _base_of_program() else os.fsdecode(info.file)
+        inside = address - 1 - (info.base or 0 if _moves(path) else 0)
+    except OSError:  # the file is gone, or the system does not tell
+        return f"{address:#x}"
     function, line = _looked_up(path, inside)
     symbol = function or (os.fsdecode(info.symbol) if info.symbol else "?")
     return f"{_short(symbol)} ({line or f'{os.path.basename(path)}+{inside:#x}'})"

@@ -20,9 +20,9 @@ class _Thread(threading.local):
 class State:
     """What is known of a process."""
 
-    def __init__(self, reserving: bool, path: str | None) -> None:
-        self.report = Report(path)
-        self.ledger = Ledger(reserving, path)
+    def __init__(self, reserving: bool, path: str | None, mark: str | None = None) -> None:
+        self.report = Report(path, mark)
+        self.ledger = Ledger(reserving, path, mark)
         self.sites: dict[int, Site | None] = {}  # of handles
         self.ran: set[int] = set()  # living executors that phase 2 got
         self._many = 4096  # sites, at which those of destroyed objects are dropped

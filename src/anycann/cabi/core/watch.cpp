@@ -33,7 +33,7 @@ struct Range {
 struct Table {
     const Range *ranges;
     uint64_t count, findings;
-    const char *path;
+    const char *path, *mark;
 };
 
 constexpr int kFrames = 48, kShown = 8;
@@ -173,6 +173,9 @@ void Report(Table &known, const Range &range, uintptr_t address, const ucontext_
     said << "anycann check: " << kind << "\n  " << what.Whole() << "\n  " << mend << "\n";
     said.WriteTo(2);
     ++known.findings;
+    if (known.mark != nullptr) {
+        close(open(known.mark, O_WRONLY | O_CREAT, 0666));
+    }
     const int file = known.path == nullptr ? -1 : open(known.path, O_WRONLY | O_APPEND | O_CREAT, 0666);
     if (file >= 0) {
         Text line;
