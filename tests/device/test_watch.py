@@ -14,6 +14,7 @@ from anycann import device, ops
 from anycann.device.handles import Table
 from anycann.device.memory import DEVICE
 from anycann.device.watch_memory import Ledger, Written
+from anycann.device.watch_report import Report
 from anycann.device.watch_values import float_bits, integer_bits
 from anycann.dtypes import DTYPES
 from anycann.tensor import Tensor
@@ -276,7 +277,7 @@ def test_bits_of_floats(values: "np.ndarray[Any, Any]", expected: tuple[str, flo
 
 def test_the_ledger_names_freed_memory_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anycann.device.watch_memory.KEPT", 300)
-    ledger, store = Ledger(True, None), np.empty(64, np.uint8)
+    ledger, store = Ledger(True, Report(None)), np.empty(64, np.uint8)
     opened = []
     for number in range(1, 601):
         record = ledger.open(store.ctypes.data, 64, "aclrtMalloc", None)

@@ -101,6 +101,26 @@ def test_findings_make_the_status_1_where_it_was_0(faults: Path, mistake: str, s
     assert run(faults, mistake, ANYCANN_CHECK="").returncode == (0 if status == 1 else 7)
 
 
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("ends") / "ends"
+    subprocess.run(["g++", "-std=c++17", HERE / "watch_ends.cpp", *cabi.cflags(), "-ldl", "-o", program], check=True)
+    return program
+
+
+@pytest.mark.parametrize("first", ["", "libascendcl.so"], ids=("late", "loaded"))
+@pytest.mark.parametrize(("who", "count", "said"), [
+    ("nobody", 0, ""), ("program", 1, ""), ("exit", 1, "child 1\n"), ("_exit", 1, "child 0\n"),
+])  # fmt: skip
+def test_all_that_runs_at_the_end_is_run_before_the_status(ends: Path, tmp_path: Path, first: str, who: str, count: int, said: str) -> None:
+    libraries = {"LD_LIBRARY_PATH": str(cabi.home() / "lib64"), "LD_PRELOAD": first}
+    done = run(ends, who, str(tmp_path / "kept"), **libraries)
+    assert done.stdout == f"{said}handler 0\nobject 0\ndestructor 0\n"
+    assert (tmp_path / "kept").read_text() == "all"
+    assert done.returncode == count
+    assert re.findall("anycann check: (.*)", done.stderr) == ["freed twice"] * count + [f"{count} finding{'s' * (count != 1)}"]
+
+
 @pytest.mark.parametrize("how", [CLOSED, CLOSED_PIPE, FULL])
 def test_reports_that_cannot_be_written_change_no_answer(faults: Path, tmp_path: Path, how: str) -> None:
     done = run_without_errors(how, [str(faults), "refused"], ANYCANN_CHECK_JSON=str(tmp_path))

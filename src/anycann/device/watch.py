@@ -28,7 +28,7 @@ class Watch(Copies, Operators):
     """What the device is told to report, and what is left at the end."""
 
     def finish(self) -> int:
-        """Report what is left, once; the number of all findings."""
+        """Report what is left, once; the number of all findings, those of forked processes among them."""
         with self._lock:
             if self.ended or os.getpid() != self._process:
                 return self.report.count
@@ -41,6 +41,7 @@ class Watch(Copies, Operators):
         self._left_memory()
         self._left_objects()
         self.report.summary()
+        self.report.count = self.ledger.table.findings = self.report.of_all.value
         return self.report.count
 
     def _left_memory(self) -> None:

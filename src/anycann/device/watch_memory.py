@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycann.device.memory import Block
+from anycann.device.watch_report import Report
 from anycann.device.watch_sites import Site
 from anycann.tensor import Tensor
 
@@ -164,6 +165,7 @@ class _Table(ctypes.Structure):
         ("ranges", ctypes.POINTER(_Range)),
         ("count", ctypes.c_uint64),
         ("findings", ctypes.c_uint64),
+        ("of_all", ctypes.POINTER(ctypes.c_uint64)),
         ("path", ctypes.c_char_p),
         ("mark", ctypes.c_char_p),
     )
@@ -172,7 +174,7 @@ class _Table(ctypes.Structure):
 class Ledger:
     """The allocations of the process, living and freed."""
 
-    def __init__(self, reserving: bool, path: str | None, mark: str | None = None) -> None:
+    def __init__(self, reserving: bool, report: Report) -> None:
         self.reserving = reserving
         self.living: dict[int, Record] = {}
         self.freed: deque[Record] = deque()
@@ -184,8 +186,8 @@ class Ledger:
         self._empty: list[int] = []
         self._ranges = (_Range * 256)()
         self._older: list[Any] = []  # that a handler may still read
-        files = [None if file is None else os.fsencode(file) for file in (path, mark)]
-        self.table = _Table(self._ranges, len(self._ranges), 0, *files)
+        files = [None if file is None else os.fsencode(file) for file in (report.path, report.mark)]
+        self.table = _Table(self._ranges, len(self._ranges), 0, ctypes.pointer(report.of_all), *files)
 
     def open(self, real: int, size: int, api: str, site: Site | None) -> Record | None:
         """A record for new memory; None when there is no address space left for it."""

@@ -1,7 +1,9 @@
 """Findings of the check mode: printed when they are made, counted, and written as JSON lines where a file is named."""
 
 import contextlib
+import ctypes
 import json
+import mmap
 from dataclasses import dataclass
 
 from anycann.device.watch_sites import Site
@@ -39,15 +41,20 @@ class Finding:
 
 
 class Report:
-    """The findings of a process; one is added at a time. `path` is the file for them, `mark` one that is there once there are any."""
+    """The findings of a process; one is added at a time. `path` is the file for them, `mark` one that is there once there are any.
+
+    `of_all` counts those of the processes that it has forked, too.
+    """
 
     def __init__(self, path: str | None, mark: str | None = None) -> None:
         self.path, self.mark = path, mark
         self.count = 0
+        self.of_all = ctypes.c_uint64.from_buffer(mmap.mmap(-1, mmap.PAGESIZE))  # which they share
 
     def add(self, finding: Finding) -> None:
         """Count a finding, print it and write it."""
         self.count += 1
+        self.of_all.value += 1
         if self.mark:
             with contextlib.suppress(OSError), open(self.mark, "a", encoding="utf-8"):
                 pass
@@ -67,4 +74,5 @@ class Report:
     def summary(self) -> None:
         """The last line."""
         more = f", of which the first {SHOWN} were printed" if self.count > SHOWN else ""
-        say(f"anycann check: {self.count} finding{'' if self.count == 1 else 's'}{more}\n")
+        count = self.of_all.value
+        say(f"anycann check: {count} finding{'' if count == 1 else 's'}{more}\n")

@@ -22,7 +22,7 @@ class State:
 
     def __init__(self, reserving: bool, path: str | None, mark: str | None = None) -> None:
         self.report = Report(path, mark)
-        self.ledger = Ledger(reserving, path, mark)
+        self.ledger = Ledger(reserving, self.report)
         self.sites: dict[int, Site | None] = {}  # of handles
         self.ran: set[int] = set()  # living executors that phase 2 got
         self._many = 4096  # sites, at which those of destroyed objects are dropped
@@ -34,8 +34,9 @@ class State:
             os.register_at_fork(after_in_child=self._free)
 
     def _free(self) -> None:
-        """After a fork: a thread of the parent may have held the lock, for as long as printing takes."""
+        """After a fork: a thread of the parent may have held the lock, for as long as printing takes; what was found is the parent's."""
         self._lock = threading.RLock()
+        self.report.count = self.ledger.table.findings = 0
 
     @property
     def table(self) -> int:

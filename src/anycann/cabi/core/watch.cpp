@@ -1,4 +1,4 @@
-// The check mode's part that cannot be Python: faults of host code that uses a device address, and the exit status.
+// The check mode's part that cannot be Python: faults of host code that uses a device address, the end of the process and its status.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 
 #if __has_include(<execinfo.h>)
 #include <execinfo.h>
@@ -33,6 +32,7 @@ struct Range {
 struct Table {
     const Range *ranges;
     uint64_t count, findings;
+    uint64_t *of_all;
     const char *path, *mark;
 };
 
@@ -40,6 +40,7 @@ constexpr int kFrames = 48, kShown = 8;
 
 std::atomic<Table *> table{nullptr};
 pid_t owner = 0;
+int ending = 1;  // the status that the process ends with; one that stays where the system does not tell
 struct sigaction before;
 
 // A text in memory of its own: nothing here may allocate.
@@ -173,6 +174,7 @@ void Report(Table &known, const Range &range, uintptr_t address, const ucontext_
     said << "anycann check: " << kind << "\n  " << what.Whole() << "\n  " << mend << "\n";
     said.WriteTo(2);
     ++known.findings;
+    ++*known.of_all;
     if (known.mark != nullptr) {
         close(open(known.mark, O_WRONLY | O_CREAT, 0666));
     }
@@ -207,32 +209,47 @@ void OnFault(int signal, siginfo_t *info, void *context)
     }
 }
 
-// The rest of the report; in a process that runs Python itself, Python has written it before it ended.
-void Finish(int status)
+// The rest of the report; in a process that runs Python itself, Python has written it before it ended. All that the program runs at its
+// end is done, which may free what it holds.
+void Finish()
 {
     Table *known = table.load();
-    if (known == nullptr || getpid() != owner) {
+    if (known == nullptr) {
         return;
     }
-    CallPython("anycann.device.watch", "finish");
-    if (status == 0 && known->findings != 0) {
-        std::cout.flush();
-        std::clog.flush();
+    if (getpid() == owner) {  // what a forked process has not made is not its own to free
+        CallPython("anycann.device.watch", "finish");
+    }
+    if (ending == 0 && known->findings != 0) {
         std::fflush(nullptr);
         _exit(1);
     }
 }
 
-// What is registered first runs last: after the destructors of the program's own objects, which may free what they hold.
-__attribute__((constructor)) void Register()
-{
-    const char *wanted = std::getenv("ANYCANN_CHECK");
-    if (wanted != nullptr && *wanted != 0 && std::strcmp(wanted, "0") != 0) {
+// Two things happen at the end, of which the later one finishes: destructors of libraries, the program's own handlers before them; and the
+// function that learns the status, which comes after them where these libraries are the program's, and before where it has loaded them.
 #if defined(__GLIBC__)
-        on_exit([](int status, void *) { Finish(status); }, nullptr);
+int left = 2;
+
+__attribute__((constructor)) void LearnTheStatus()
+{
+    on_exit(
+        [](int status, void *) {
+            ending = status;
+            if (--left == 0) {
+                Finish();
+            }
+        },
+        nullptr);
+}
 #else
-        std::atexit([] { Finish(1); });  // the status is not known here, and stays
+int left = 1;
 #endif
+
+__attribute__((destructor)) void Destroy()
+{
+    if (--left == 0) {
+        Finish();
     }
 }
 
