@@ -50,5 +50,4 @@ def between(a: Tensor, b: Tensor) -> bool:
 
 
 def _bytes(tensor: Tensor) -> "np.ndarray[Any, Any]":
-    size = tensor.dtype.itemsize
-    return memory(tensor.start, tensor.shape, f"|V{size}", tuple(stride * size for stride in tensor.strides))
+    return memory(tensor.start, tensor.shape, f"|V{tensor.dtype.itemsize}", tensor.byte_strides())

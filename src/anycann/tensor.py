@@ -118,6 +118,11 @@ class Tensor:
                 high += reach
         return low, high
 
+    def byte_strides(self) -> tuple[int, ...]:
+        """The strides in bytes, 0 where no element has a neighbour: what is said of those means nothing, and may be any number."""
+        size, empty = self.dtype.itemsize, 0 in self.shape
+        return tuple([0 if count == 1 or empty else stride * size for count, stride in zip(self.shape, self.strides, strict=True)])
+
     def at(self, start: int) -> "Tensor":
         """The same layout with element (0, 0, …) at an address."""
         return Tensor(start, self.dtype, self.shape, self.strides)

@@ -381,6 +381,24 @@ def test_strides_offsets_and_negative_steps(call: Gelu) -> None:
     C.aclrtFree(place)
 
 
+@pytest.mark.parametrize("step", [2**62, 2**63 - 1, -(2**63)])
+def test_strides_of_dimensions_without_neighbours_mean_nothing(step: int) -> None:
+    """Also where it is to be known whether tensors share elements."""
+    data = np.arange(12, dtype=np.float32)
+    for shape, strides, gap in (((1, 8), (step, 1), 4), ((8, 1), (1, step), 3), ((1, 4, 1), (step, 2, step), 1), ((0, 8), (step, step), 2)):
+        place = upload(data)
+        x, out = (tensor(shape, place + 4 * first, strides=strides, storage=(8,)) for first in (0, gap))
+        _, executor = TWO_PHASE["aclnnGeluV2"][0](x, 0, out)
+        TWO_PHASE["aclnnGeluV2"][1](0, 0, executor, 0)
+        count = shape[0] * shape[1]
+        every = data[: count * 2 : 2] if count == 4 else data[:count]
+        result = download(place, data)[gap:]
+        assert same_bits(result[: count * 2 : 2] if count == 4 else result[:count], anycann.gelu_v2(every))
+        for handle in (x, out):
+            C.aclDestroyTensor(handle)
+        C.aclrtFree(place)
+
+
 def test_an_offset_counts_from_an_address_that_need_not_be_in_the_block(call: Gelu) -> None:
     """Only the bytes that are reached must be live."""
     handle = tensor((5,), call.places[1] - 400, offset=100, storage=(105,))

@@ -153,6 +153,8 @@ def layouts() -> None:
         ({"shape": (6,), "strides": (-1,), "offset": 5, "storage": (6,)}, data[::-1]),
         ({"shape": (3,), "strides": (-2,), "offset": 4, "storage": (6,)}, data[4::-2]),
         ({"shape": (0, 3), "storage": (6,)}, data[:0].reshape(0, 3)),
+        ({"shape": (1, 6), "strides": (2**62, 1), "storage": (6,)}, data.reshape(1, 6)),
+        ({"shape": (1, 3, 1), "strides": (-(2**63), 2, 2**62), "storage": (6,)}, data[::2].reshape(1, 3, 1)),
     ]
     for layout, x in cases:
         made = Made()

@@ -43,10 +43,9 @@ class Written:
 
     def _view(self, offset: int, layout: Tensor) -> Bytes:
         """The bytes of the elements: their shape, and one more axis. Repeated elements once."""
-        size = layout.dtype.itemsize
-        pairs = list(zip(layout.shape, layout.strides, strict=True))
-        shape = (*[1 if stride == 0 else count for count, stride in pairs], size)
-        found: Bytes = np.ndarray(shape, np.uint8, self._bytes(), offset, (*[stride * size for _, stride in pairs], 1))
+        shape = [1 if stride == 0 else count for count, stride in zip(layout.shape, layout.strides, strict=True)]
+        strides = (*layout.byte_strides(), 1)
+        found: Bytes = np.ndarray((*shape, layout.dtype.itemsize), np.uint8, self._bytes(), offset, strides)
         return found
 
     def _bytes(self) -> Bytes:

@@ -24,9 +24,8 @@ FIRST = 4096  # elements that tell most tensors
 
 def bits_of(place: Tensor) -> Bits:
     """The elements of a tensor at an address, as signed integers of their size; repeated ones once."""
-    size = place.dtype.itemsize
     shape = tuple([1 if stride == 0 else count for count, stride in zip(place.shape, place.strides, strict=True)])
-    return memory(place.address, shape, f"<i{size}", tuple([stride * size for stride in place.strides]))
+    return memory(place.address, shape, f"<i{place.dtype.itemsize}", place.byte_strides())
 
 
 def integer_bits(bits: Bits) -> bool:
