@@ -56,9 +56,9 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often the compiler was started since the last time this was asked."""
+    """How often the compiler was started since the last time this was asked, other than to look at what there is to compile."""
     log, wrapper = tmp_path / "started", tmp_path / "counting-g++"
-    wrapper.write_text(f'#!/bin/sh\ncase "$1" in -v) ;; *) echo >> {log} ;; esac\nexec {shlex.join(compiler()[0])} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\ncase "$1" in -v|-E) ;; *) echo >> {log} ;; esac\nexec {shlex.join(compiler()[0])} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("CXX", str(wrapper))
     cabi.home()
@@ -311,6 +311,49 @@ def test_nothing_is_compiled_twice(run: Run, tmp_path: Path, counted: Callable[[
     assert counted() == 3
     header.unlink()
     assert run(source, other).status == 1
+
+
+def test_headers_that_appear_and_variables_of_the_compiler_are_seen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Callable[[], int]
+) -> None:
+    """None of these changes a file that the compiler has read before."""
+    text = """
+        #include "word.h"
+        #if __has_include("more.h")
+        #define MORE "!"
+        #endif
+        #ifndef MORE
+        #define MORE ""
+        #endif
+        #include <cstdio>
+        int main() { std::puts(WORD MORE); }
+    """
+    source = write(tmp_path / "main.cpp", text)
+    folders = [tmp_path / name for name in ("first", "second", "third", "fourth")]
+    for number, folder in enumerate(folders[1:], 2):
+        write(folder / "word.h", f'#define WORD "{number}"\n')
+    words = (f"-I{folders[0]}", f"-I{folders[1]}", source)
+    assert run(*words).out == "2\n"
+    write(folders[0] / "word.h", '#define WORD "1"\n')
+    assert run(*words).out == "1\n"
+    write(folders[1] / "more.h", "")
+    assert run(*words).out == "1!\n"
+    for variable, value, printed in (("CPATH", folders[2], "3\n"), ("CPLUS_INCLUDE_PATH", folders[3], "4\n")):
+        monkeypatch.setenv(variable, str(value))
+        assert run(source).out == printed
+        monkeypatch.delenv(variable)
+    counted()
+    assert run(*words).out == "1!\n"
+    assert counted() == 0
+    main = write(tmp_path / "calls.cpp", "int answer();\nint main() { return answer(); }\n")
+    for value, folder in enumerate(folders[:2]):
+        part = write(tmp_path / "answer.cpp", f"int answer() {{ return {value}; }}\n")
+        subprocess.run(["g++", "-c", part, "-o", folder / "answer.o"], check=True)
+        subprocess.run(["ar", "rcs", folder / "libanswer.a", folder / "answer.o"], check=True)
+        monkeypatch.setenv("LIBRARY_PATH", str(folder))
+        assert run(main, "-lanswer").status == value
+    os.replace(folders[0] / "libanswer.a", folders[1] / "libanswer.a")
+    assert run(main, "-lanswer").status == 0
 
 
 def test_messages_of_the_compiler_are_shown_as_they_are(run: Run, tmp_path: Path) -> None:

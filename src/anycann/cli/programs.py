@@ -1,11 +1,11 @@
 """Host programs: C and C++ sources become an executable against anycann's headers and libraries.
 
-Everything that was compiled is kept under the hash of what it was made from: the options, the compiler, every file that it read.
+Everything that was compiled is kept under the hash of what it was made from: the options, the compiler, what the preprocessor made of the
+source. A list of the files that were read would not do: a header may come between, and a source may ask whether there is one.
 """
 
-import json
 import os
-import re
+import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +21,8 @@ SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
 }
 _DEFAULTS = ("-O1", "-g", "-pthread")
+_READ_BY_COMPILERS = ("COMPILER_PATH", "GCC_EXEC_PREFIX")  # variables of the environment; those for headers show in what is preprocessed
+_READ_BY_LINKERS = (*_READ_BY_COMPILERS, "LIBRARY_PATH", "LD_RUN_PATH")
 
 
 class CompilerMessages(Exception):
@@ -31,16 +33,14 @@ def _folder() -> Path:
     return toolchain.folder("programs")
 
 
-def _dependencies(rules: str) -> list[str]:
-    """The files in a make rule of the compiler, with their folders."""
-    words = re.findall(r"(?:\\[ #]|\S)+", rules.replace("\\\n", " ").split(":", 1)[1])
-    return [os.path.abspath(re.sub(r"\\([ #])", r"\1", word).replace("$$", "$")) for word in words]
-
-
 def _marks(paths: Iterable[str | Path]) -> list[str]:
     """Names and contents of files; a file that is not there has none."""
     known = [Path(path) for path in paths]
     return [part for path in known for part in (str(path), toolchain.digest([path.read_bytes()]) if path.is_file() else "")]
+
+
+def _variables(names: Iterable[str]) -> list[str]:
+    return [os.environ.get(name, "") for name in names]
 
 
 def is_for_linker(flag: str) -> bool:
@@ -59,34 +59,30 @@ def _of_language(options: Iterable[str], c: bool) -> list[str]:
     return [option for option in options if not option.startswith("-std=") or ("++" in option) != c]
 
 
+def _preprocessed(words: Sequence[str]) -> bytes:
+    """What compiling begins with: the source with all that it includes, each line with its place. Some hundredths of a second."""
+    return subprocess.run([*toolchain.compiler()[0], "-E", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout
+
+
 def object_file(source: Path, flags: Sequence[str], sanitize: str | None = None) -> tuple[Path, str]:
     """The object file of a source, and what the compiler said about it. Raises CompilerMessages for mistakes in the source."""
     c = source.suffix == ".c"
     options = _of_language((option for option in _options(flags, sanitize) if not is_for_linker(option)), c)
     words = [*options, *cabi.cflags(), "-x", "c" if c else "c++", "-c", str(source)]
-    key = toolchain.digest((*words, os.getcwd(), toolchain.compiler()[1]))
-    manifest = _folder() / f"{key}.deps"
-    stored = caches.load(manifest)
-    if stored is not None:
-        path = _object_of(key, json.loads(stored))
-        said = caches.load(path.with_suffix(".said"))
-        if path.exists() and said is not None:
-            return path, said.decode()
+    made_from: list[str | bytes] = [*words, os.getcwd(), toolchain.compiler()[1], *_variables(_READ_BY_COMPILERS)]
+    made_from += [source.read_bytes(), _preprocessed(words)]
+    path = _folder() / f"{toolchain.digest(made_from)}.o"
+    said = caches.load(path.with_suffix(".said"))
+    if path.exists() and said is not None:
+        return path, said.decode()
     with tempfile.TemporaryDirectory(dir=_folder()) as work:
-        made, rules = Path(work) / "unit.o", Path(work) / "unit.d"
-        result = toolchain.compile_file([*words, "-MD", "-MT", "unit", "-MF", rules, "-o", made])
+        made = Path(work) / "unit.o"
+        result = toolchain.compile_file([*words, "-o", made])
         if result.status != 0:
             raise CompilerMessages(result.output)
-        files = _dependencies(rules.read_text(encoding="utf-8", errors="surrogateescape"))
-        path = _object_of(key, files)
         caches.save(path.with_suffix(".said"), result.output.encode())
         toolchain.place(made, path)
-    caches.save(manifest, json.dumps(files).encode())
     return path, result.output
-
-
-def _object_of(key: str, files: Iterable[str]) -> Path:
-    return _folder() / f"{toolchain.digest((key, *_marks(files)))}.o"
 
 
 def library_folders(flags: Iterable[str]) -> list[Path]:
@@ -95,14 +91,16 @@ def library_folders(flags: Iterable[str]) -> list[Path]:
 
 
 def _libraries(flags: Sequence[str]) -> list[Path]:
-    """The libraries of the user that options name."""
+    """The libraries that options name, wherever the user may have them."""
+    folders = [*library_folders(flags), *(Path(folder).absolute() for folder in os.environ.get("LIBRARY_PATH", "").split(os.pathsep))]
     names = [f"lib{flag[2:]}{end}" for flag in flags if flag.startswith("-l") for end in (".so", ".a")]
-    return [folder / name for folder in library_folders(flags) for name in names]
+    return [folder / name for folder in folders for name in names]
 
 
 def _link(objects: Sequence[Path], flags: Sequence[str], sanitize: str | None, name: str) -> Path:
     words = [*_of_language(_options(flags, sanitize), c=False), *cabi.libs()]
-    key = toolchain.digest((*(made.name for made in objects), *words, *_marks(_libraries(flags)), toolchain.compiler()[1]))
+    compiler = (toolchain.compiler()[1], *_variables(_READ_BY_LINKERS))
+    key = toolchain.digest((*(made.name for made in objects), *words, *_marks(_libraries(flags)), *compiler))
     path = _folder() / f"{name}-{key}"
     if path.exists():
         return path
