@@ -109,6 +109,14 @@ EXPECTED = {
     ],
     "use_after_free": [("use after free", "aclrtMemcpy", "src", "lies in device memory that was freed. The call was refused;")],
     "host_memory_after_free": [("use after free", "aclrtMemcpy", "dst", "lies in host memory that was freed. The call was refused;")],
+    "host_memory_freed_wrongly": [
+        ("not the beginning of an allocation", "aclrtFreeHost", "hostPtr", "lies 8 bytes into 16 bytes of host memory."),
+        ("freed twice", "aclrtFreeHost", "hostPtr", "lies in host memory that was freed before."),
+    ],
+    "host_memory_past_the_end": [
+        ("past the end of an allocation", "aclrtMemcpy", "src", "20 bytes are needed from "),
+        ("past the end of an allocation", "aclrtMemset", "devPtr", ", and 8 bytes of host memory are left. The call was refused;"),
+    ],
     "operator_after_free": [
         ("use after free", GELU, "gradInput", "lies in device memory that was freed. The call was refused;"),
         ("use after free", PLAN, "gradInput", "lies in device memory that was freed. The call was refused."),
@@ -131,7 +139,7 @@ def test_a_mistake_is_named(found: tuple[dict[str, list[dict[str, Any]]], str], 
         assert f"anycann check: {one['kind']}\n  {one['api']}, {one['parameter']}: {one['what']}\n" in printed
         assert f"{name} ({HERE / 'watch_programs.py'}:" in one["site"]
         assert one["mend"].endswith(".")
-        of_the_device = one["kind"] != "use after destroy" and name != "host_memory_after_free"
+        of_the_device = one["kind"] != "use after destroy" and not name.startswith("host_memory")
         if of_the_device:
             assert one["memory"].startswith(f"allocation #{one['allocation']} of ")
             assert "aclrtMalloc at " in one["memory"]

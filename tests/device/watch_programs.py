@@ -359,6 +359,21 @@ def host_memory_after_free() -> None:
     C.aclrtFree(place)
 
 
+def host_memory_freed_wrongly() -> None:
+    host = C.aclrtMallocHost(16)
+    refused(107000, lambda: C.aclrtFreeHost(host + 8))
+    C.aclrtFreeHost(host)
+    refused(107000, lambda: C.aclrtFreeHost(host))
+
+
+def host_memory_past_the_end() -> None:
+    host, place = C.aclrtMallocHost(16), C.aclrtMalloc(64, 0)
+    refused(107000, lambda: C.aclrtMemcpy(place, 64, host, 20, TO_DEVICE))
+    refused(107000, lambda: C.aclrtMemset(host + 8, 16, 0, 9))
+    C.aclrtFree(place)
+    C.aclrtFreeHost(host)
+
+
 def operator_after_free() -> None:
     made = Made()
     x, out = made.tensor(np.ones(4, np.float32), "float32"), made.tensor(np.ones(4, np.float32), "float32")
@@ -400,8 +415,8 @@ def refused(code: int, call: Callable[[], object]) -> None:
 MISTAKES = (
     floats_in_an_index_tensor, index_out_of_range, integers_in_a_float_tensor, integers_after_an_operator, floats_in_an_integer_tensor,
     wide_elements, buffer_too_small, copy_of_uninitialised_memory, copy_on_the_device_of_uninitialised_memory, uninitialised_input,
-    uninitialised_row, workspace_in_an_operand, use_after_free, host_memory_after_free, operator_after_free, freed_twice, past_the_end,
-    use_after_destroy,
+    uninitialised_row, workspace_in_an_operand, use_after_free, host_memory_after_free, host_memory_freed_wrongly,
+    host_memory_past_the_end, operator_after_free, freed_twice, past_the_end, use_after_destroy,
 )  # fmt: skip
 
 

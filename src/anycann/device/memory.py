@@ -145,9 +145,11 @@ def _pinned(address: int, size: int, name: str, api: str) -> bool:
     block = HOST.find(address)
     if block is None and HOST.source.holds(address):
         if DEVICE.watch is not None:
-            DEVICE.watch.refused_pinned(address, name, api)
+            DEVICE.watch.refused_pinned(address, size, name, api)
         raise AclnnError(107000, api, f"{name} must be living host memory; got {HOST.describe(address)}. Use it before aclrtFreeHost.")
     if block is not None and address + size > block.end:
+        if DEVICE.watch is not None:
+            DEVICE.watch.refused_pinned(address, size, name, api)
         mend = f"Copy less, or allocate {address + size - block.address} bytes."
         raise AclnnError(107000, api, f"{name} must have {size} bytes of host memory; got {block.end - address} to its end. {mend}")
     return block is not None

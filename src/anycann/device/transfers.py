@@ -55,6 +55,8 @@ def aclrtMallocHost(size: int) -> int:
 def aclrtFreeHost(hostPtr: int) -> None:
     need(hostPtr, "hostPtr", "aclrtFreeHost")
     wait_for_all()
+    if DEVICE.watch is not None:
+        DEVICE.watch.freeing_pinned(hostPtr, "aclrtFreeHost")
     HOST.release(hostPtr, "hostPtr", "aclrtFreeHost")
 
 

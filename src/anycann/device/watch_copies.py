@@ -1,11 +1,12 @@
 """The check mode for memory: what is allocated, freed, copied and filled."""
 
-from anycann.device.memory import Block
+from anycann.device.memory import HOST, Block
 from anycann.device.watch_memory import Record
 from anycann.device.watch_state import State
 
 __all__ = ["Copies"]
 
+_GOES_ON = "The call was refused; a device goes on."
 WIDTHS = (2, 4, 8)  # how much wider the elements of a host array can be than those of a tensor
 
 
@@ -36,13 +37,27 @@ class Copies(State):
             self.find("use after free", api, what, "Free memory after its last use.", name, record)
         else:
             left = max(record.block.end - address, 0)
-            what = f"{size} bytes are needed from {address:#x}, and {left} are left. The call was refused; a device goes on."
+            what = f"{size} bytes are needed from {address:#x}, and {left} are left. {_GOES_ON}"
             self.find("past the end of an allocation", api, what, "Allocate more, or use less.", name, record)
 
-    def refused_pinned(self, address: int, name: str, api: str) -> None:
-        """A copy or a fill gets an address of host memory that was freed."""
-        what = f"{address:#x} lies in host memory that was freed. The call was refused; a device reads or writes what lies there now."
-        self.find("use after free", api, what, "Free memory after its last use.", name)
+    def refused_pinned(self, address: int, size: int, name: str, api: str) -> None:
+        """A copy or a fill gets an address that is not `size` bytes of living host memory."""
+        block = HOST.find(address)
+        if block is None:
+            what = f"{address:#x} lies in host memory that was freed. The call was refused; a device reads or writes what lies there now."
+            self.find("use after free", api, what, "Free memory after its last use.", name)
+        else:
+            what = f"{size} bytes are needed from {address:#x}, and {block.end - address} bytes of host memory are left."
+            self.find("past the end of an allocation", api, f"{what} {_GOES_ON}", "Allocate more, or use less.", name)
+
+    def freeing_pinned(self, address: int, api: str) -> None:
+        """An address is to be freed that may be no living host memory."""
+        block = HOST.find(address)
+        if block is None and HOST.source.holds(address):
+            self.find("freed twice", api, f"{address:#x} lies in host memory that was freed before.", "Free memory once.", "hostPtr")
+        elif block is not None and block.address != address:
+            what = f"{address:#x} lies {address - block.address} bytes into {block.size} bytes of host memory."
+            self.find("not the beginning of an allocation", api, what, "Free the address that the allocation returned.", "hostPtr")
 
     def freed_again(self, address: int, api: str) -> None:
         """An address is to be freed that is not living memory."""
