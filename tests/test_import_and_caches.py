@@ -196,6 +196,11 @@ def test_the_root_of_the_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert caches.root() == tmp_path / "xdg" / "anycann"
     monkeypatch.setenv("ANYCANN_CACHE_DIR", str(tmp_path / "own"))
     assert caches.root() == tmp_path / "own"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANYCANN_CACHE_DIR", "from here")
+    assert caches.root() == tmp_path / "from here"
+    monkeypatch.chdir("/")
+    assert caches.root() == tmp_path / "from here"
     assert not (tmp_path / "own").exists()
 
 

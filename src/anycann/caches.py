@@ -6,6 +6,7 @@ months go when another is begun beside them.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -20,14 +21,20 @@ _DIGEST = hashlib.sha256
 _KEPT_SECONDS = 60 * 24 * 3600
 
 
+@functools.cache
+def _absolute(chosen: str) -> Path:
+    """A folder that is named from where the process is: from where it was when that was read first."""
+    return Path(chosen).absolute()
+
+
 def root() -> Path:
     """The folder of every cache of this user."""
     chosen = os.environ.get("ANYCANN_CACHE_DIR")
     if chosen:
-        return Path(chosen)
+        return _absolute(chosen)
     if sys.platform == "darwin":
         return Path("~/Library/Caches/anycann").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "anycann"
+    return _absolute(str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser())) / "anycann"
 
 
 def load(path: Path) -> bytes | None:

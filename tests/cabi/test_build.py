@@ -137,16 +137,28 @@ FRESH = "from anycann import cabi; print(cabi.home())"
 
 
 def test_processes_that_build_at_once_agree(tmp_path):
-    environment = os.environ | {"ANYCANN_CACHE_DIR": str(tmp_path)}
-    pair = [subprocess.Popen([sys.executable, "-c", FRESH], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    """Here in a folder that is named from where one is, and has a comma."""
+    environment = os.environ | {"ANYCANN_CACHE_DIR": "one,two"}
+    pair = [
+        subprocess.Popen([sys.executable, "-c", FRESH], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     said = [process.communicate()[0].strip() for process in pair]
     assert said[0] == said[1]
-    assert [str(path) for path in (tmp_path / "cann").iterdir()] == [said[0]]
+    assert [str(path) for path in (tmp_path / "one,two" / "cann").iterdir()] == [said[0]]
     assert {path.name for path in Path(said[0]).iterdir()} == {"include", "lib64", "lib", "set_env.sh", "bin"}
     assert {path.name for path in Path(said[0], "lib64").iterdir()} == {build.DOOR, *build.LIBRARIES, *build.ALIASES}
     status = Path(said[0]).stat()
-    assert run(sys.executable, "-c", FRESH, env=environment).stdout.strip() == said[0]
+    assert run(sys.executable, "-c", FRESH, cwd=tmp_path, env=environment).stdout.strip() == said[0]
     assert Path(said[0]).stat() == status
+    flags = run(sys.executable, "-m", "anycann.cli", "config", "--cflags", "--libs", cwd=tmp_path, env=environment).stdout.split()
+    assert run(compiled(tmp_path, flags), cwd="/").stdout == GELU
+
+
+@pytest.mark.parametrize("sign", [":", ";"])
+def test_a_folder_that_no_loader_can_be_told_is_refused(monkeypatch, tmp_path, sign):
+    monkeypatch.setattr(build.toolchain, "folder", lambda kind: tmp_path / f"a{sign}b")
+    with pytest.raises(ToolchainError, match=f"must not have '{sign}', where lists of folders are cut; got .*: set ANYCANN_CACHE_DIR"):
+        build.home.__wrapped__()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["cflags", "home", "libs"]
+__all__ = ["cflags", "home", "libs", "search_path"]
 
 
 def home() -> Path:
@@ -20,7 +20,12 @@ def cflags() -> list[str]:
     return [f"-I{home()}/include", f"-I{home()}/include/aclnnop"]
 
 
+def search_path(folder: Path) -> list[str]:
+    """Linker options for a folder in which a program looks for libraries when it runs. What -Wl begins is cut at commas."""
+    return [f"-Wl,-rpath,{folder}"] if "," not in str(folder) else ["-Xlinker", "-rpath", "-Xlinker", str(folder)]
+
+
 def libs() -> list[str]:
     """Linker options of a program, with the path where it finds the libraries when it runs."""
     folder = home() / "lib64"
-    return [f"-L{folder}", "-lascendcl", "-lnnopbase", "-lopapi", f"-Wl,-rpath,{folder}"]
+    return [f"-L{folder}", "-lascendcl", "-lnnopbase", "-lopapi", *search_path(folder)]

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from anycann import ops, toolchain
+from anycann.cabi import search_path
 from anycann.cabi.declarations import (
     CORE,
     INCLUDE,
@@ -133,7 +134,7 @@ def _make_libraries(folder: Path, specs: Sequence[OpSpec], work: Path) -> None:
     (work / "door.cpp").write_text(_door_source(functions), encoding="utf-8")
     includes = [f"-I{path}" for path in (work, *_headers_of_python())]
     sources = [*(CORE / name for name in ("start.cpp", "finish.cpp", "watch.cpp")), work / "door.cpp"]
-    _compile(folder / DOOR, sources, [*includes, python, f"-Wl,-rpath,{python.parent}", "-ldl"])
+    _compile(folder / DOOR, sources, [*includes, python, *search_path(python.parent), "-ldl"])
     needed = ["-lanycann_cabi", "-lstdc++"]
     for name, listed in exports.items():
         headers = "".join(f'#include "{path.relative_to(work)}"\n' for path in sorted((work / "include" / "aclnnop").glob("*.h")))
@@ -194,6 +195,11 @@ def home() -> Path:
     interpreter = (sys.executable, sys.prefix, sys.version, cffi_version, *map(str, _headers_of_python()), str(_library_of_python()))
     parts = (*interpreter, toolchain.compiler()[1], _own_digest(), _config(every_function(specs)), *map(operator_header, specs))
     final = toolchain.folder("cann") / f"cann-{toolchain.digest(parts)}"
+    if sign := next((sign for sign in ":;" if sign in str(final)), None):
+        rule = (
+            f"the C libraries lie in anycann's cache, whose name must not have {sign!r}, where lists of folders are cut; got {final.parent}"
+        )
+        raise ToolchainError(f"{rule}: set ANYCANN_CACHE_DIR to another folder")
     if not final.is_dir():
         with tempfile.TemporaryDirectory(dir=final.parent) as work:
             made = Path(work) / final.name
