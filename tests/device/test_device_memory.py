@@ -5,6 +5,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,6 +235,15 @@ def test_host_memory_that_is_not_there_is_refused(copy: Callable[..., None], pag
     for src, count in ((missing, 1), (writable, 2 * PAGE + 1), (missing - 1, 2), (8, 1), (0xAC_0000_0000_0010, 4), (TOP - 1, 1)):
         refused(107000, lambda s=src, n=count: copy(place, n, s, n, TO_DEVICE), "src", f"{count} readable bytes", f"{src:#x}")
     C.aclrtFree(place)
+
+
+@pytest.mark.usefixtures("way")
+def test_pages_of_the_kernel_are_no_memory_of_the_program() -> None:
+    """They are mapped as readable ones, and a read of some of them ends the process."""
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        if "[vvar" in line:
+            low, high = (int(end, 16) for end in line.split()[0].split("-"))
+            assert not probe.accessible(low, high - low, False)
 
 
 @pytest.mark.usefixtures("way")

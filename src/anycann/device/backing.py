@@ -25,7 +25,7 @@ from anycann.streams import Stream
 __all__ = ["BACKING", "Cpu", "Cuda", "Interpreter", "chosen"]
 
 MANY = 16  # times the capacity: addresses for device memory, most of them in one range
-INVALID, NO_SUCH_DEVICE, UNSUPPORTED, NO_KERNEL = 100000, 107001, 207000, 561003
+INVALID, INVALID_IN_PHASE_ONE, NO_SUCH_DEVICE, UNSUPPORTED, NO_KERNEL = 100000, 161002, 107001, 207000, 561003
 
 
 class Cpu:
@@ -172,7 +172,8 @@ class _Nothing(_Gpu):
     """What ANYCANN_DEVICE names is no device."""
 
     def need(self, api: str) -> None:
-        self._refuse(INVALID, "be cpu, cuda or cuda:N", "", "Set one of these, or none for the CPU", api)
+        status = INVALID_IN_PHASE_ONE if api.startswith("aclnn") else INVALID
+        self._refuse(status, "be cpu, cuda or cuda:N", "", "Set one of these, or none for the CPU", api)
 
 
 def chosen(asked: str, interpreted: bool) -> Cpu:
