@@ -441,6 +441,14 @@ def test_doctor_reports_missing_packages_and_wrong_settings(monkeypatch: pytest.
     assert re.search(r"product in force +BROKEN +ANYCANN_PRODUCT: no product is called 'Ascend999'", result.stdout)
 
 
+def test_numbas_optimiser_must_not_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said to be a fault of anycann."""
+    monkeypatch.setattr(config, "OPT", 0)
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "anycann: NUMBA_OPT must be 1, 2 or 3 for anycann's CPU kernels; got 0: unset it\n"
+
+
 def test_doctor_reports_a_compiler_that_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "DISABLE_JIT", 1)
     monkeypatch.setattr(ops, "OPERATORS", ())

@@ -238,6 +238,24 @@ def test_paths_with_spaces_and_other_signs(run: Run, tmp_path: Path, counted: Ca
     assert run("-I", header.parent, source).out == "changed\n"
 
 
+def test_names_that_are_no_utf_8(run: Run, tmp_path: Path) -> None:
+    word = os.fsdecode(b"\xff")
+    source = write(tmp_path / f"{word}.cpp", HELLO)
+    assert run(f'-DWORD="a{word}"', source) == run(f'-DWORD="a{word}"', source) == (0, "a\ufffd\n", "")
+    script = write(tmp_path / f"{word}.py", "print(3)\n")
+    assert run("--check", script).out == "3\n"
+
+
+def test_nothing_is_left_where_the_cache_cannot_be_written(tmp_path: Path) -> None:
+    source, temporary = write(tmp_path / "hello.cpp", HELLO), tmp_path / "temporary"
+    temporary.mkdir()
+    settings = {**os.environ, "ANYCANN_CACHE_DIR": str(source / "cache"), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-m", "anycann.cli", "run", source]
+    done = subprocess.run(command, capture_output=True, text=True, env=settings, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+    assert list(temporary.iterdir()) == []
+
+
 def test_relative_paths_are_those_of_the_folder_one_is_in(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("first", "second"):
         write(tmp_path / word / "include" / "word.h", f'#define WORD "{word}"\n')
@@ -475,6 +493,35 @@ def test_what_ends_the_command_ends_the_program(tmp_path: Path) -> None:
         command.terminate()
         assert command.stdout.read() == f"told {signal.SIGTERM.value}\n"
     assert command.returncode == 5
+
+
+def test_other_signals_reach_the_program(tmp_path: Path) -> None:
+    """They ended the command only, and left the program behind."""
+    script = write(
+        tmp_path / "waits.py",
+        """
+        import signal, sys, time
+        def told(number, frame):
+            print("told", int(number), flush=True)
+        for number in map(int, sys.argv[1:]):
+            signal.signal(number, told)
+        print("ready", flush=True)
+        while True:
+            time.sleep(60)
+        """,
+    )
+    numbers = [signal.SIGUSR1, signal.SIGQUIT, signal.SIGALRM, signal.SIGRTMIN + 1]
+    words = [sys.executable, "-m", "anycann.cli", "run", script, *(str(int(number)) for number in numbers)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == "ready\n"
+        for number in numbers:
+            command.send_signal(number)
+            assert command.stdout.readline() == f"told {int(number)}\n"
+        command.send_signal(signal.SIGUSR2)
+        assert command.stderr.read().endswith(f"ended by signal {signal.SIGUSR2.value} (SIGUSR2)\n")
+    assert command.returncode == 128 + signal.SIGUSR2
 
 
 def test_what_the_caller_ignores_stays_ignored(tmp_path: Path) -> None:

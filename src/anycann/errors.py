@@ -153,7 +153,7 @@ def say(text: str) -> None:
 
 
 class SettingError(ValueError):
-    """A variable of the environment has a value that means nothing; str() begins with its name."""
+    """A variable of the environment has a value that means nothing, or that nothing works with; str() names it."""
 
 
 class AclnnError(ValueError):

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from anycann import caches
 
-__all__ = ["Compiled", "ToolchainError", "compile_file", "compiler", "digest", "folder", "place", "place_folder"]
+__all__ = ["Compiled", "ToolchainError", "compile_file", "compiler", "digest", "folder", "place", "place_folder", "remove_temporary"]
 
+_temporary: list[Path] = []
 _log = logging.getLogger(__name__)
 
 
@@ -61,21 +62,29 @@ def compiler() -> tuple[tuple[str, ...], str]:
 
 @cache
 def folder(kind: str) -> Path:
-    """Where compiled files of a kind lie: in anycann's cache, or in a folder of this process where that cannot be written."""
+    """Where compiled files of a kind lie: in anycann's cache, or in a temporary folder where that cannot be written."""
     path = caches.root() / kind
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError:
-        return Path(tempfile.mkdtemp(prefix=f"anycann-{kind}-"))
+        made = Path(tempfile.mkdtemp(prefix=f"anycann-{kind}-"))
+        _temporary.append(made)
+        return made
+
+
+def remove_temporary() -> None:
+    """Remove the temporary folders of this process, which is about to end."""
+    for made in _temporary:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
     """A name for all the parts together."""
     hashed = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         hashed.update(len(data).to_bytes(8, "little") + data)
     return hashed.hexdigest()[:32]
 

@@ -24,6 +24,7 @@ from numba.core.untyped_passes import InlineClosureLikes, InlineInlinables
 from numba.extending import overload
 
 from anycann import caches
+from anycann.errors import SettingError
 from anycann.locks import hold, loading
 
 __all__ = ["Kernel", "apart", "by_tag", "by_types", "cache_folder", "device", "function", "kernel", "require_compiler"]
@@ -145,9 +146,11 @@ _APART = {**_INLINED, "forceinline": False, "no_cpython_wrapper": True, "no_cfun
 
 
 def require_compiler() -> None:
-    """RuntimeError if Numba is told not to compile."""
+    """SettingError if Numba is told not to compile, or not to optimise, which leaves addresses of this process in kernels."""
     if config.DISABLE_JIT:
-        raise RuntimeError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
+        raise SettingError("anycann's CPU kernels need Numba's compiler: unset NUMBA_DISABLE_JIT")
+    if config.OPT == 0:
+        raise SettingError("NUMBA_OPT must be 1, 2 or 3 for anycann's CPU kernels; got 0: unset it")
 
 
 def by_types(made: Callable[..., R]) -> Callable[..., R]:

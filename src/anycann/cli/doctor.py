@@ -11,6 +11,7 @@ from typing import NamedTuple
 import anycann
 from anycann import buffers, caches, ops, products
 from anycann.backends.threads import get_num_threads
+from anycann.errors import SettingError
 from anycann.runtime import Operator
 
 __all__ = ["Finding", "findings"]
@@ -94,7 +95,7 @@ def _caches() -> Iterator[Finding]:
         return
     try:
         require_compiler()
-    except RuntimeError as error:
+    except SettingError as error:
         yield Finding("kernel compiler", "BROKEN", str(error))
     folder = cache_folder(tuple(str(part) for part in cpu_target.target_context.codegen().magic_tuple()))
     yield Finding("kernel folder", "ok", f"{folder.relative_to(root)} ({_size(folder) if folder.is_dir() else 'empty'})")

@@ -7,6 +7,7 @@ from anycann import ops, products
 from anycann.backends.threads import get_num_threads
 from anycann.buffers import pool_limit
 from anycann.cli.output import Wrong
+from anycann.errors import SettingError
 from anycann.products import Product
 from anycann.runtime import Operator
 from anycann.spec import OpSpec
@@ -50,7 +51,7 @@ def require_kernels() -> None:
 
     try:
         require_compiler()
-    except RuntimeError as error:
+    except SettingError as error:
         raise Wrong(str(error)) from None
 
 

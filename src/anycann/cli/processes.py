@@ -17,7 +17,12 @@ from anycann.errors import say
 __all__ = ["environment", "execute"]
 
 _FOR_SCRIPTS = Path(__file__).parents[1] / "acl" / "pythonpath"
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+_OF_THE_PROGRAM = (signal.SIGINT,)  # the terminal tells it, too
+_OF_THIS_PROCESS = (
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGCHLD, signal.SIGWINCH),
+    *(signal.SIGURG, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS),
+)
+_PASSED_ON = signal.valid_signals() - {*_OF_THE_PROGRAM, *_OF_THIS_PROCESS}
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +44,7 @@ def environment(home: Path | None, settings: Mapping[str, str], libraries: Seque
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
     """Where the numbers of signals can be read, a byte each, that come meanwhile; they do nothing else. What is ignored stays so."""
-    heard = [number for number in (signal.SIGINT, *_PASSED_ON) if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in (*_OF_THE_PROGRAM, *_PASSED_ON) if signal.getsignal(number) is not signal.SIG_IGN]
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     with reader, writer:
@@ -72,6 +77,7 @@ def execute(program: Path, called: str, arguments: Sequence[str], variables: Map
                     child.send_signal(number)
     if status < 0:
         if -status != signal.SIGPIPE:  # who reads its output has seen enough
-            say(f"anycann: {called} was ended by signal {-status} ({signal.Signals(-status).name})\n")
+            name = next((f" ({known.name})" for known in signal.Signals if known == -status), "")
+            say(f"anycann: {called} was ended by signal {-status}{name}\n")
         return 128 - status
     return status

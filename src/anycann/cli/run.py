@@ -1,5 +1,6 @@
 """`anycann run`: C and C++ programs, programs that launch Ascend C kernels, Python scripts and executables, on this machine."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -20,7 +21,7 @@ from anycann.cli.options import writable
 from anycann.cli.output import Wrong
 from anycann.cli.processes import environment, execute
 from anycann.errors import say
-from anycann.toolchain import ToolchainError
+from anycann.toolchain import ToolchainError, remove_temporary
 
 __all__ = ["RunCommand", "run_command"]
 
@@ -203,6 +204,7 @@ def run_command(
     from anycann.cli import names
 
     parts = _split(words)
+    atexit.register(remove_temporary)
     if sanitize not in programs.SANITIZERS:
         raise Wrong(f"--sanitize {sanitize}: must be address or undefined")
     settings = {"ANYCANN_CHECK": "1"} if check else {}
