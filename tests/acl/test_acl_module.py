@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 import inspect
+import os
 import subprocess
 import sys
 import threading
@@ -340,3 +341,12 @@ print("the same handles, streams, memory and texts")
 def test_ctypes_on_libopapi_uses_the_same_handles_and_memory() -> None:
     done = subprocess.run([sys.executable, "-c", WITH_C], capture_output=True, text=True, timeout=300, check=False)
     assert (done.stderr, done.stdout) == ("", "the same handles, streams, memory and texts\n")
+
+
+def test_statuses_are_the_same_where_texts_cannot_be_written() -> None:
+    """A refusal is explained on a standard error stream that is full: it raised OSError, or gave 507000."""
+    program = "from anycann import acl; print(acl.init(), acl.rt.set_device(0), acl.rt.malloc(0, 0), acl.rt.synchronize_stream(7))"
+    settings = {**os.environ, "ANYCANN_EXPLAIN": "1"}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, text=True, env=settings, check=False)
+    assert (done.returncode, done.stdout) == (0, "0 0 (0, 100000) 107017\n")
