@@ -1,8 +1,10 @@
 """The two-phase interface: what phase 1 captures, what phase 2 asks, how long executors live, and when results are there."""
 
+import copy
 import gc
 import inspect
 import math
+import pickle
 import re
 import threading
 import types
@@ -279,6 +281,17 @@ def test_addresses_can_be_changed_between_runs(fact: Fact) -> None:
     assert all(map(same_bits, kept, first.results()))
     assert all(map(same_bits, others, second.results()))
     executor.destroy()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda copied: copied.__name__)
+def test_handles_are_not_copied(copied: Any) -> None:
+    """What a copy holds would be the addresses of memory that others own."""
+    call = sample(FACTS[0])
+    _, executor = call.phase_one(call.outputs())
+    descriptor = aclnn.create_tensor((3,), "float32", data=np.zeros(3, np.float32))
+    for handle in (executor, descriptor, aclnn.Stream(), aclnn.Event()):
+        with pytest.raises(TypeError, match=f"{type(handle).__name__} cannot be copied or pickled"):
+            copied(handle)
 
 
 @by_operator

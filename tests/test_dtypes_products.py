@@ -226,6 +226,20 @@ def test_a_refused_choice_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert products.soc_name() == "Ascend310P3"
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("ascend910b4", "Ascend910B4"), ("ASCEND910B", "Ascend910B"), ("ascend310p3\n", "Ascend310P3"), ("Ascend 910B4", "Ascend910B4"),
+        ("ascend910_9391", "Ascend910_9391"), ("ascend 950pr_9579", "Ascend950PR_9579"), ("ascend950", "Ascend950"),
+        ("Atlas A2 training", "Ascend910B1"), ("a2_training", "Ascend910B1"), ("Ascend 950PR/950DT", "ASCEND_950"),
+    ],
+)  # fmt: skip
+def test_the_chip_is_called_by_its_name_however_it_was_spelled(said: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_chosen", None)
+    anycann.set_product(said)
+    assert products.soc_name() == name
+
+
 @by_series
 def test_the_name_of_the_chip_in_force(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_chosen", None)

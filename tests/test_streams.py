@@ -1,6 +1,7 @@
 """Streams and events: order, asynchrony, where errors surface, time limits, and what happens at a fork and at the end of the program."""
 
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -156,7 +157,28 @@ def test_errors_of_one_stream_are_none_of_another() -> None:
         bad.synchronize(LIMIT)
 
 
-@pytest.mark.parametrize("timeout", [0, -2, -100, -(2**31)])
+@pytest.mark.parametrize("timeout", [10**15, 2**63, 10**400, math.inf])
+def test_time_limits_beyond_what_clocks_count_are_none(timeout: float) -> None:
+    stream, event, go = Stream(), Event(), threading.Event()
+    stream.submit(lambda: go.wait(10))
+    event.record(stream)
+    threading.Timer(0.05, go.set).start()
+    event.synchronize(timeout)
+    stream.synchronize(timeout)
+    assert go.is_set()
+
+
+def test_other_things_than_streams_and_events_are_type_errors() -> None:
+    event = Event()
+    for wrong in (5, "stream", event):
+        with pytest.raises(TypeError, match=r"^Event\.record: stream must be a Stream or None; got "):
+            event.record(wrong)  # type: ignore[arg-type]
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match=r"^Event\.elapsed_ms: other must be an Event; got "):
+            event.elapsed_ms(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [0, -2, -100, -(2**31), math.nan])
 def test_time_limits_that_are_none_are_refused(timeout: int) -> None:
     stream, event = Stream(), Event()
     event.record(stream)

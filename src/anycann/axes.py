@@ -101,8 +101,11 @@ def _met(sizes: list[Any]) -> Any:
     for size in sizes[1:]:
         if surely(met == 1):
             met = size
-        elif not surely(size == 1) and met != size:
-            return None
+        elif not surely(size == 1) and met != size:  # of sizes that PyTorch traces more is asked only where they may differ
+            if met == 1:
+                met = size
+            elif size != 1:
+                return None
     return met
 
 

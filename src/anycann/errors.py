@@ -2,9 +2,9 @@
 
 import contextlib
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-__all__ = ["CODES", "AclnnError", "SettingError", "Status", "say", "status", "told"]
+__all__ = ["CODES", "AclnnError", "SettingError", "Single", "Status", "say", "status", "told"]
 
 
 _LONG = 256  # bits of integers that are not spelled out: Python refuses to spell those of many thousands of digits
@@ -150,6 +150,15 @@ def say(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+class Single:
+    """A handle: what a copy of it held would be addresses, or a thread, of this one."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it stands for memory and work of this process. Make another")
 
 
 class SettingError(ValueError):

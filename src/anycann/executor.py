@@ -10,7 +10,7 @@ import numpy as np
 from anycann import cuda_streams, products
 from anycann.bind import bind
 from anycann.describe import docstring
-from anycann.errors import AclnnError, told
+from anycann.errors import AclnnError, Single, told
 from anycann.floats import in_usual_floats
 from anycann.keys import OtherKindError, sketches
 from anycann.locks import shared
@@ -34,7 +34,7 @@ def given_address(value: Any, name: str, api: str) -> int:
     return address
 
 
-class Executor:
+class Executor(Single):
     """What phase 1 prepared: good for one phase 2, or for any number after `set_repeatable`."""
 
     __slots__ = ("_addresses", "_keep", "_leads", "_moved", "_plan", "_repeatable", "_state", "name")

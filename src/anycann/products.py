@@ -97,6 +97,11 @@ def current() -> Product:
 def soc_name() -> str:
     """The SoC name of the product in force: the one that was chosen, or the first of a series chosen by its name."""
     product, name = _in_force()
-    if name.startswith("Ascend") and name not in (product.key, product.series):
-        return name
+    plain = _plain(name)
+    for soc in (*product.socs, *_SHORT):
+        if _plain(soc) == plain:
+            return soc
+    for prefix in product.prefixes:
+        if plain.startswith(_plain(prefix)):
+            return prefix + "".join(name.split())[len(prefix) :]
     return next(iter(product.socs), product.key)

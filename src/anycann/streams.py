@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from anycann import cuda, cuda_streams
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, Single
 
 __all__ = ["Event", "Stream"]
 
 Task = Callable[[], None]
+
+_LONGEST = 1e12  # milliseconds, thirty years: clocks count no further than ten times that
 
 
 def _seconds(timeout_ms: int | None, api: str) -> float | None:
@@ -23,9 +25,9 @@ def _seconds(timeout_ms: int | None, api: str) -> float | None:
         return None
     if not isinstance(timeout_ms, float) and not hasattr(timeout_ms, "__index__"):
         raise TypeError(f"{api}: timeout_ms must be a number of milliseconds or None; got {type(timeout_ms).__name__}")
-    if timeout_ms == 0 or timeout_ms < -1:
+    if not timeout_ms > 0:
         raise AclnnError(107000, api, f"timeout_ms must be positive, or None or -1 to wait without a limit; got {timeout_ms}")
-    return timeout_ms / 1000
+    return timeout_ms / 1000 if timeout_ms < _LONGEST else None
 
 
 _lanes: "weakref.WeakSet[_Lane]" = weakref.WeakSet()  # the threads of the others have finished their work
@@ -163,7 +165,7 @@ class _Lane:
         return errors
 
 
-class Stream:
+class Stream(Single):
     """Runs what is submitted to it in order, asynchronously to the caller: on a thread, or on a CUDA device.
 
     device: "cpu"; or "cuda" (the current one), "cuda:N": a CUDA stream, into which operators on CUDA tensors are launched.
@@ -260,7 +262,7 @@ class Stream:
             self.submit(wait)
 
 
-class Event:
+class Event(Single):
     """A mark in a stream, and the time at which it was passed."""
 
     def __init__(self) -> None:
@@ -269,6 +271,8 @@ class Event:
 
     def record(self, stream: Stream | cuda_streams.Lane | None = None) -> None:
         """Mark the place after all work submitted to the stream so far; None is the default stream, whose work is always finished."""
+        if stream is not None and not isinstance(stream, (Stream, cuda_streams.Lane)):
+            raise TypeError(f"Event.record: stream must be a Stream or None; got {type(stream).__name__}")
         with self._lock:  # until it is queued: else a wait for this record could be queued before it, on the same stream
             if stream is not None:
                 self._latest = stream.mark()
@@ -322,6 +326,8 @@ class Event:
         AclnnError 507000 unless both are recorded and passed, 107006 where one was recorded on a CUDA stream and one was not.
         """
         api = "Event.elapsed_ms"
+        if not isinstance(other, Event):
+            raise TypeError(f"{api}: other must be an Event; got {type(other).__name__}")
         marks = []
         for which, event in (("this event", self), ("the other event", other)):
             mark = event.latest()

@@ -14,7 +14,7 @@ import numpy as np
 from anycann import buffers, cuda, dtypes
 from anycann.axes import MOST_ELEMENTS, same, surely
 from anycann.dtypes import DType
-from anycann.errors import AclnnError
+from anycann.errors import AclnnError, Single
 
 __all__ = [
     "ABSENT",
@@ -52,7 +52,7 @@ def _numbered(description: tuple[object, ...], number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(Single):
     """Element (i0, i1, …) lies at address + (offset + i0*strides[0] + i1*strides[1] + …) * itemsize; counts are elements."""
 
     address: int
@@ -195,8 +195,15 @@ def out_of_storage(tensor: Tensor) -> str | None:
     return f"elements {low} to {high} of a storage of {room} (shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset})"
 
 
+def _is_masked(array: "np.ndarray[Any, Any]") -> bool:
+    """Whether it is a masked array: none is there before their module is, which is not imported here, where a fork may come between."""
+    module = sys.modules.get("numpy.ma")
+    kind = None if module is None else vars(module).get("MaskedArray")
+    return kind is not None and isinstance(array, kind)
+
+
 def _from_numpy(array: "np.ndarray[Any, Any]", name: str, api: str, owner: object = None) -> Tensor:
-    if isinstance(array, np.ma.MaskedArray):
+    if _is_masked(array):
         raise TypeError(f"{name} is a masked array, whose mask an operator would ignore: pass {name}.filled(value)")
     dtype = dtypes.by_numpy(array.dtype) or dtypes.unknown(str(array.dtype), array.dtype.itemsize)
     size, shape, steps = dtype.itemsize, array.shape, array.strides

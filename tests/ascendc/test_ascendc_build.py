@@ -206,6 +206,7 @@ def test_kernels_are_found_however_they_are_written(tmp_path):
         numbers[name.split("::")[-1].split("<")[0]] = tuple(int(array[0]) for array in arrays)
     expected = {"included": (1,), "chosen": (0, 9), "hidden": (0, 2), "made": (3,), "inside": (4,), "instance": (2,), "turned": (5,)}
     assert numbers == expected | {"attributed": (6, 0), "pack": (7, 7)}
+    assert module.inside is module["inside"] is module["outer::v1::v2::inside"]
     with pytest.raises(TypeError, match=r"chosen takes 3 arguments \(x, y, n\); got 1"):
         module.chosen[1](np.zeros(1, np.int32))
     assert ascendc.build(path, templates=templates, dtypes={"z": "float16"}, defines={"ONE": "1"}).chosen.parameters == ("x",)
@@ -213,6 +214,29 @@ def test_kernels_are_found_however_they_are_written(tmp_path):
         ascendc.build(path, templates={"pack": ["flaot"]})
     with pytest.raises(TypeError, match=r"templates\['pack'\] must be a list of instances, as in \['GM_ADDR'\]; got a str"):
         ascendc.build(path, templates={"pack": "GM_ADDR"})
+
+
+def test_a_source_may_have_words_and_structs_of_its_own(tmp_path):
+    """A __global__ of its own, as sources for several systems have; another struct beside the tiling, taken by value."""
+    path = tmp_path / "own.cpp"
+    path.write_text("""
+    #include "kernel_operator.h"
+    #undef __global__
+    #define __global__
+    extern "C" __global__ __aicore__ void two(GM_ADDR y, LayerNormTiling norm, GM_ADDR workspace, GM_ADDR tiling)
+    {
+        GET_TILING_DATA(t, tiling);
+        ((int*)y)[0] = norm.bLength;
+        ((int*)y)[1] = t.n;
+    }
+    """)
+    module, y, norm = ascendc.build(path, tiling={"n": "uint32_t"}), np.zeros(8, np.int32), ascendc.layer_norm_tiling((2, 8, 64), "float32")
+    module.two[1](y, norm, None, {"n": 7})
+    assert y[:2].tolist() == [2, 7]
+    with pytest.raises(ValueError, match=r"two: tiling takes a .* got a LayerNormTiling of another layout"):
+        module.two[1](y, norm, None, norm)
+    with pytest.raises(ValueError, match=r"two: norm is a struct of .* bytes; got 4"):
+        module.two[1](y, {"n": 7}, None, {"n": 7})
 
 
 def test_modules_with_kernels_of_one_name_are_apart(tmp_path):

@@ -114,6 +114,22 @@ def test_aclrt_launch_kernel_in_two_files(tmp_path, capfd):
     assert capfd.readouterr().out == "5\n"
 
 
+def test_headers_that_options_put_in_front_may_include_others(tmp_path, capfd):
+    header = write(tmp_path, "front.h", "#pragma once\n#include <cstdint>\n#include <cstdlib>\n#define VALUE 5\n")
+    text = (
+        KERNEL
+        + """
+    #include <cstdio>
+    extern "C" __global__ __aicore__ void add_int(GM_ADDR x) { add<int32_t>(x, VALUE, 8); }
+    int main() { alignas(32) int values[8] = {}; add_int<<<1, nullptr, nullptr>>>((uint8_t*)values); std::printf("%d\\n", values[7]); }
+    """
+    )
+    host = write(tmp_path, "main.cpp", text)
+    for flags in (["-include", str(header)], [f"-include{header}"]):
+        assert ascendc.run([host], flags=flags) == 0
+        assert capfd.readouterr().out == "5\n"
+
+
 def test_generated_functions_take_what_the_compiled_kernel_does(tmp_path, capfd):
     text = """
     #include "aclrtlaunch_chosen.h"

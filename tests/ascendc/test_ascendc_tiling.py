@@ -47,7 +47,7 @@ void Print(Host& tiling)
 
 int main(int, char** argv)
 {
-    AscendC::TensorShape shape{std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4])};
+    AscendC::TensorShape shape{std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4])};
     const uint32_t size = static_cast<uint32_t>(std::atoi(argv[5]));
     const bool reuse = std::atoi(argv[6]) != 0;
     ONE(LayerNormGradBeta) ONE(LayerNormGrad) ONE(LayerNorm)
@@ -315,3 +315,17 @@ def test_a_tiling_of_another_size_is_reported(make):
     module = make("GET_TILING_DATA(t, tiling);", "GM_ADDR tiling", tiling={"a": "uint64_t", "b": "uint64_t"})
     with pytest.raises(ascendc.KernelError, match="tiling has 8 bytes"):
         module.kernel[1](b"12345678")
+
+
+@pytest.mark.parametrize("shape", [(65536, 65536, 8), (2**32 + 1, 1, 8), (1, 2**32, 8), (3, 5, 2**61)])
+def test_shapes_beyond_the_fields_of_a_tiling_are_refused(host_program, shape):
+    done = subprocess.run([host_program, *map(str, (*shape, shape[2], 4, 0))], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "are more elements" in done.stderr
+    with pytest.raises(ValueError, match=r"uint32_t and cannot hold|are needed"):
+        ascendc.layer_norm_grad_beta_tiling(shape, "float32", 4096)
+
+
+def test_sizes_that_are_no_integers_are_refused():
+    with pytest.raises(TypeError, match="float"):
+        ascendc.layer_norm_grad_beta_tiling((2.7, 8, 8), "float32")

@@ -314,6 +314,17 @@ def test_no_number_of_rows_is_special_where_operands_broadcast(name: str) -> Non
     assert counter.frame_count == 1
 
 
+def test_sizes_that_happen_to_be_one_broadcast() -> None:
+    torch._dynamo.reset()
+    of_heads = torch.compile(lambda x, y: op.smooth_l1_loss(x.view(-1, 4), y, 0, 1.0), backend="aot_eager", dynamic=True)
+    some = torch.compile(lambda x, y, n: op.gelu_backward_v2(x[:n], y), backend="aot_eager", dynamic=True)
+    y = torch.randn(5, 4)
+    for rows in (5, 1, 5):
+        x = torch.randn(rows, 4)
+        alike(of_heads(x.reshape(-1), y), op.smooth_l1_loss(x, y, 0, 1.0))
+        alike(some(x, y, rows), op.gelu_backward_v2(x, y))
+
+
 @pytest.mark.skipif(torch.__version__ < (2, 8), reason="torch 2.6 and 2.7 ask for the number of windows of nsa_compress when they export")
 def test_routing_and_compression_are_exported_for_sizes_that_data_decide_within_what_is_checked() -> None:
     def route(x: Tensor, chosen: Tensor) -> Any:

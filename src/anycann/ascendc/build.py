@@ -38,17 +38,26 @@ class Module:
         self.kernels = dict(kernels)
         self.tiling = tiling
 
+    def _find(self, name: str) -> Kernel | None:
+        """The kernel of this name, with or without the namespaces that it is in where that is clear."""
+        kernels: dict[str, Kernel] = self.__dict__.get("kernels", {})
+        inside = [key for key in kernels if key.endswith(f"::{name}")]
+        return kernels.get(name) or (kernels[inside[0]] if len(inside) == 1 else None)
+
+    def _missing(self, name: str) -> str:
+        return f"the module has no kernel {name!r}; it has {', '.join(self.__dict__.get('kernels', {}))}"
+
     def __getitem__(self, name: str) -> Kernel:
-        try:
-            return self.kernels[name]
-        except KeyError:
-            raise KeyError(f"the module has no kernel {name!r}; it has {', '.join(self.kernels)}") from None
+        found = self._find(name)
+        if found is None:
+            raise KeyError(self._missing(name))
+        return found
 
     def __getattr__(self, name: str) -> Kernel:
-        kernels: dict[str, Kernel] = self.__dict__.get("kernels", {})
-        if name not in kernels:
-            raise AttributeError(f"the module has no kernel {name!r}; it has {', '.join(kernels)}")
-        return kernels[name]
+        found = self._find(name)
+        if found is None:
+            raise AttributeError(self._missing(name))
+        return found
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.kernels]
@@ -150,7 +159,8 @@ def build(
             'sanitize="address" needs the sanitizer loaded first: LD_PRELOAD=$(g++ -print-file-name=libasan.so) python ...'
         )
     unit = preprocess(_unit(path, layout, templates), path.parent, flags)
-    instances = _instances(path, find_kernels(without_library(unit, toolchain.INCLUDE)), templates)
+    kernels = find_kernels(without_library(unit, toolchain.INCLUDE)) or find_kernels(path.read_text(errors="replace"))
+    instances = _instances(path, kernels, templates)  # as written where the source has a __global__ of its own
     library = toolchain.core_library(sanitize)
     made = compile_unit(unit + _table(instances), flags, ".so", link=[library])
     return Module(load_kernels(library, made, [(key, kernel) for key, _, kernel in instances], layout, target, check), layout)

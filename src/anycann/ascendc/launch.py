@@ -251,6 +251,8 @@ def _value(kernel: Kernel, name: str, kind: str, size: int, value: Any) -> Any:
             raise TypeError(f"{name} takes a struct: a dict of its fields, a record of NumPy or bytes; got {type(value).__name__}")
         if record:
             _check_plain(name, value.dtype)
+        if isinstance(value, TilingData):
+            value = value.to_bytes()  # of this parameter's struct, not of the one that GET_TILING_DATA reads
         data = value.tobytes() if record else _struct_bytes(kernel, name, value)
         if len(data) != size:
             raise ValueError(f"{name} is a struct of {size} bytes; got {len(data)}")

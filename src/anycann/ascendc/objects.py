@@ -63,7 +63,7 @@ def preprocess(text: str, near: Path, flags: Sequence[str]) -> str:
         unit.write_bytes(f'#line 1 "{GENERATED}"\n{text}'.encode(*_ENCODING))
         _compile([*flags, "-iquote", str(near), "-E", unit, "-o", made])
         result = made.read_bytes().decode(*_ENCODING)
-    return result[max(result.find(f'# 1 "{GENERATED}"'), 0) :]  # what comes before names the unit's folder, another each time
+    return result.replace(f'"{unit}"', f'"{GENERATED}"')  # the unit's folder is another each time
 
 
 def compile_unit(text: str, flags: Sequence[str], suffix: str, link: Sequence[str | Path] = ()) -> Path:
@@ -72,7 +72,7 @@ def compile_unit(text: str, flags: Sequence[str], suffix: str, link: Sequence[st
     Raises CompileError for mistakes in the source.
     """
     _, identity = toolchain.compiler()
-    options = [*flags, *(_SHARED if suffix == ".so" else ["-c"])]
+    options = [*_without_includes(flags), *(_SHARED if suffix == ".so" else ["-c"])]
     if "clang" in identity:
         options.append("-Qunused-arguments")  # those of the preprocessor
     content = text.encode(*_ENCODING)
@@ -84,6 +84,18 @@ def compile_unit(text: str, flags: Sequence[str], suffix: str, link: Sequence[st
             _compile([*options, unit, "-o", made, *link])
             toolchain.place(made, path)
     return path
+
+
+def _without_includes(flags: Sequence[str]) -> list[str]:
+    """Options without those that put a file in front of a source: a preprocessed text has it already."""
+    kept, flags = [], list(flags)
+    while flags:
+        flag = flags.pop(0)
+        if flag in ("-include", "-imacros"):
+            del flags[:1]
+        elif not flag.startswith(("-include", "-imacros")):
+            kept.append(flag)
+    return kept
 
 
 def _compile(arguments: Sequence[str | Path]) -> None:

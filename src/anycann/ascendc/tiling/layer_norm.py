@@ -5,6 +5,7 @@ The same formulas as the C++ functions of tiling/tiling_api.h (a test compares t
 of a kernel that holds the whole tensors; never less than the minimum, which is refused where it does not fit.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(shape: Sequence[int]) -> _Rows:
-    dims = tuple(int(n) for n in shape)
+    dims = tuple(operator.index(n) for n in shape)
     if len(dims) == 3:
         dims = (*dims, dims[2])
     if len(dims) != 4 or min(dims) < 1 or dims[3] > dims[2]:

@@ -275,7 +275,7 @@ void Norm(const NormOperands<T>& o, const View* shared, float epsilon, const Lay
 
 namespace AscendC {
 
-enum class DataFormat : uint8_t { ND, NZ };
+enum class DataFormat : uint8_t { ND };  // NZ lies otherwise, and is not emulated
 struct LayerNormGradShapeInfo {
     DataFormat dataFormat = DataFormat::ND;
 };

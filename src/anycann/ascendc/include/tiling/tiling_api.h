@@ -97,6 +97,11 @@ inline bool Split(const char* function, const ge::Shape& shape, Rows& rows)
     rows.s = static_cast<std::uint32_t>(shape.GetDim(1));
     rows.h = static_cast<std::uint32_t>(h);
     rows.originalH = static_cast<std::uint32_t>(originalH);
+    const std::int64_t most = 0xffffffff;
+    if (shape.GetDim(0) > most || shape.GetDim(1) > most / shape.GetDim(0) || h > most / (shape.GetDim(0) * shape.GetDim(1))) {
+        return Refuse(function, "the fields of a tiling have 32 bits; {%lld, %lld, %lld} are more elements", static_cast<long long>(shape.GetDim(0)),
+                      static_cast<long long>(shape.GetDim(1)), static_cast<long long>(h));
+    }
     rows.bsh = static_cast<std::uint64_t>(rows.b) * rows.s * rows.h;
     return true;
 }
