@@ -12,7 +12,7 @@ import pytest
 import anycann
 from anycann import dtypes
 from anycann.backends import cpu_across
-from anycann.backends.cpu_across import columns_at_once, lies_across
+from anycann.backends.cpu_across import columns_at_once, rows_across
 from anycann.runtime import operator_of
 from anycann.tensor import Tensor, from_array
 
@@ -72,7 +72,7 @@ def test_index_operators_give_the_bits_of_contiguous_rows(held: int, dtype: str,
         for padding, step in itertools.product((0, 5), (1, -1)):
             lay = partial(across, padding=padding, step=step)
             out = np.full((TOKENS, 2 * WIDTH), np.nan, kind)[:, 1 : 1 + WIDTH]
-            assert lies_across(from_array(lay(tokens), "tokens"))
+            assert rows_across(from_array(lay(tokens), "tokens"))
             assert bits(anycann.moe_token_permute(lay(tokens), experts)) == bits(anycann.moe_token_permute(tokens, experts))
             want = bits(anycann.moe_token_permute_grad(copies, indices, COPIES))
             assert bits(anycann.moe_token_permute_grad(lay(copies), indices, COPIES)) == want
@@ -104,7 +104,7 @@ def test_compression_gives_the_bits_of_contiguous_rows(call: Callable[..., Any],
         want = bits(call(x, *rest))
         for order, padding in itertools.product(((2, 0, 1), (1, 2, 0), (2, 1, 0)), (0, 3)):
             laid = lying(x, order, padding)
-            assert heads == 1 or lies_across(from_array(laid, "input"))
+            assert heads == 1 or rows_across(from_array(laid, "input"))
             assert bits(call(laid, *rest)) == want, (order, padding)
 
 

@@ -13,21 +13,20 @@ from anycann.backends.cpu_simd import LANES
 from anycann.backends.cpu_system import reserve
 from anycann.backends.cpu_threads import partitioned
 from anycann.backends.cpu_tiles import transpose_tile, transposer
-from anycann.backends.loops import LINE
+from anycann.backends.loops import LINE, lies_across
 from anycann.tensor import Tensor
 
-__all__ = ["begin_box", "box_in", "code_across", "columns_at_once", "lies_across", "turned"]
+__all__ = ["begin_box", "box_in", "code_across", "columns_at_once", "rows_across", "turned"]
 
 _TALL = 1 << 9  # bytes of neighbouring rows that are copied at once
 _GRAIN = 1 << 15  # elements worth a thread
 _HELD = 1 << 22  # bytes of the columns that are copied at a time, or a hundredth of the matrix if that is more
 
 
-def lies_across(tensor: Tensor) -> bool:
+def rows_across(tensor: Tensor) -> bool:
     """Whether rows lie side by side, so that a line of memory has elements of several, and only one of each."""
-    *steps, step = tensor.strides
-    beside = any(stride == 1 and size > 1 for stride, size in zip(steps, tensor.shape, strict=False))
-    return beside and abs(step) * tensor.dtype.itemsize >= LINE
+    sizes = enumerate(tensor.shape[:-1])
+    return any(size > 1 and lies_across(tensor.strides, d, tensor.dtype.itemsize) for d, size in sizes)
 
 
 def columns_at_once(tensor: Tensor) -> int:
@@ -36,14 +35,14 @@ def columns_at_once(tensor: Tensor) -> int:
     0 for none: where rows do not lie side by side, or are too many.
     """
     (rows, width), size = tensor.shape, tensor.dtype.itemsize
-    most = max(_HELD, rows * width * size // 100) // (rows * size) if lies_across(tensor) else 0
+    most = max(_HELD, rows * width * size // 100) // (rows * size) if rows_across(tensor) else 0
     unit = next((unit for unit in (LINE // size, LANES) if unit <= most), 1)
     return min(most // unit, -(-width // unit)) * unit
 
 
 def code_across(tensor: Tensor) -> int:
     """A `transposer` where rows lie side by side, else 0."""
-    return transposer() if lies_across(tensor) else 0
+    return transposer() if rows_across(tensor) else 0
 
 
 @device

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from anycann.tensor import Tensor
 
-__all__ = ["LINE", "TILE", "Loops", "Part", "loops", "parts"]
+__all__ = ["LINE", "TILE", "Loops", "Part", "lies_across", "loops", "parts"]
 
 TILE = 1 << 16  # bytes of a tile, at most
 LINE = 64  # bytes
@@ -76,7 +76,7 @@ def parts(tensors: Sequence[Tensor], shape: Sequence[int]) -> list[Part]:
     ]
 
 
-def _lies_across(steps: Sequence[int], d: int, itemsize: int) -> bool:
+def lies_across(steps: Sequence[int], d: int, itemsize: int) -> bool:
     """Whether an operand lies side by side along loop d, and takes another line at each step of the innermost loop."""
     return steps[d] == 1 and abs(steps[-1]) * itemsize >= LINE
 
@@ -84,7 +84,7 @@ def _lies_across(steps: Sequence[int], d: int, itemsize: int) -> bool:
 def _across(whole: Loops, itemsizes: Sequence[int]) -> int | None:
     """The first loop along which an operand lies so."""
     pairs = list(zip(whole.strides, itemsizes, strict=True))
-    return next((d for d in range(len(whole.sizes) - 1) if any(_lies_across(steps, d, itemsize) for steps, itemsize in pairs)), None)
+    return next((d for d in range(len(whole.sizes) - 1) if any(lies_across(steps, d, itemsize) for steps, itemsize in pairs)), None)
 
 
 def _cut(size: int, tile: int) -> Iterator[tuple[int, int]]:
@@ -102,5 +102,5 @@ def _tiled(whole: Loops, itemsizes: Sequence[int], across: int, rows: tuple[int,
     kept = [*sorted((loop for loop in outer if loop[1] > 1), key=lambda loop: loop[0]), (across, tile[0], 1), (last, tile[1], 1)]
     strides = tuple([tuple([steps[d] * step for d, _, step in kept]) for steps in whole.strides])
     starts = tuple([steps[across] * rows[0] + steps[last] * columns[0] for steps in whole.strides])
-    there = tuple([_lies_across(steps, across, itemsize) for steps, itemsize in zip(whole.strides, itemsizes, strict=True)])
+    there = tuple([lies_across(steps, across, itemsize) for steps, itemsize in zip(whole.strides, itemsizes, strict=True)])
     return Part(Loops(tuple([size for _, size, _ in kept]), strides), starts, there, tile)
